@@ -53,26 +53,26 @@ An entry passes through these modules::
     ``append_queue``    queued; drafts become entries; ``commit_delay`` waits for returning callers
     ``group``           a group is formed of what fits into the open segment
     ``segments``        written and synced by ``segment``, in the bytes of ``format``
-    ``apply_queue``     handed to the event loop, applied, answered
+    ``group_writer``    hands it to the event loop, which applies and answers it
     ``group_commit``    runs all of this: holds, rotations, failures, the end
 
 Files and restarts::
 
-    ``preallocation``   prepares the next segment's file before it is needed
+    ``segment``         also prepares the next segment's file before it is needed
     ``segments``        also rotates, trims and prunes
     ``recovery``        a start: reads every segment, ``scan`` judges it, torn tails are cut
     ``replay``          hands out the records that recovery found, oldest first
-    ``lock``            one process per data directory
 
 ``log`` is the interface of all this. ``settings`` holds options and statistics, ``errors`` the
-errors by who must act. ``disk`` and ``direct_io`` are the only access to the disk. ``inspection``
-has the operator's tools: inspect, verify, repair. ``entry``, ``errors``, ``format``, ``group``,
-``scan`` and ``settings`` are pure.
+errors by who must act. ``disk`` and ``direct_io`` are the only access to the disk; ``disk`` also
+locks a data directory for one process. ``inspection`` has the operator's tools: inspect, verify,
+repair. ``entry``, ``errors``, ``format``, ``group``, ``scan`` and ``settings`` are pure.
 
 The log never waits for a fixed time to make groups larger, and never retries a failed sync. Start
 reading at ``log``, then ``append_queue``.
 """
 
+from wal.disk import DirectoryLock as DirectoryLock
 from wal.disk import Disk as Disk
 from wal.entry import Draft as Draft
 from wal.entry import Entry as Entry
@@ -88,7 +88,6 @@ from wal.errors import LogTooNew as LogTooNew
 from wal.errors import LogWriteFailed as LogWriteFailed
 from wal.format import LogIdentity as LogIdentity
 from wal.format import RecordKind as RecordKind
-from wal.lock import DirectoryLock as DirectoryLock
 from wal.log import Log as Log
 from wal.replay import Record as Record
 from wal.settings import LogSettings as LogSettings

@@ -5,7 +5,7 @@ failures.
 
     held ─▶ rotate, or open the next segment ─▶ released ─▶ groups ... ─▶ something is due ─▶ held
 
-    group written ─▶ applied, answered                   (`wal.apply_queue`)
+    group written ─▶ applied, answered                   (`wal.group_writer`)
     group refused ─▶ answered with the error, with everything pending behind it; writing continues
     LogFailed, `apply` raised, or the writer died ─▶ everything is answered; the run ends
 
@@ -23,11 +23,10 @@ from contextlib import suppress
 import trio
 
 from wal.append_queue import AppendQueue, Item, Make, answer, refusal_of
-from wal.apply_queue import Apply, ApplyQueue
 from wal.entry import Entry
 from wal.errors import LogClosed, LogError, LogFailed, LogFull, LogWriteFailed
 from wal.group import LogGroup
-from wal.group_writer import GroupWriter
+from wal.group_writer import Apply, ApplyQueue, GroupWriter
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
 

@@ -27,8 +27,7 @@ from wal.disk import Disk
 from wal.errors import from_os_error
 from wal.format import LogIdentity, SegmentHeader, segment_name
 from wal.group import LogGroup
-from wal.preallocation import InThread, Preallocation
-from wal.segment import OpenSegment, PreallocatedFile, publish, remove
+from wal.segment import InThread, OpenSegment, PreallocatedFile, Preallocation, publish, remove
 from wal.settings import LogSettings, Recovered, SegmentFacts
 
 if TYPE_CHECKING:

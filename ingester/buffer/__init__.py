@@ -6,16 +6,15 @@
 
 ``tree`` applies a write: it finds the table and partitions (``table``) and appends to each
 partition's active buffer (``handle``), whose rows are in ``rows``. A freeze moves the buffer to the
-partition's queue of frozen buffers and returns a ``flush_job``; the buffer stays readable until a
+partition's queue of frozen buffers and returns a `FlushJob`; the buffer stays readable until a
 manifest version with its files is installed. Snapshots pin handles, not rows, so a release takes
-nothing from a reader. ``write_latch`` keeps plain writes to a keyed table away from a transaction
+nothing from a reader. The `WriteLatch` keeps plain writes to a keyed table away from a transaction
 that reads before it writes.
 
 Nothing here writes a file or uses the store. Start reading at ``handle``, whose states are a
 buffer's life, then ``tree``.
 """
 
-from ingester.buffer.flush_job import AtomicFlush, FlushJob, RowsToFlush
 from ingester.buffer.handle import (
     BufferHandle,
     BufferState,
@@ -25,7 +24,7 @@ from ingester.buffer.handle import (
     Pin,
 )
 from ingester.buffer.rows import BufferedRows, Chunk
-from ingester.buffer.table import PartitionBuffer, TableBuffer
+from ingester.buffer.table import AtomicFlush, FlushJob, PartitionBuffer, RowsToFlush, TableBuffer
 from ingester.buffer.tree import BufferTree, FreezeLimits, TreeHooks, Why
 
 __all__ = [

@@ -3,6 +3,19 @@
 ``state`` (files) and ``partitions`` (buffers) together contain every acknowledged row exactly
 once whenever the lock is free. Only the event loop changes them, holding the lock; a thread that
 holds the lock sees both consistently.
+
+The :class:`WriteLatch` of a keyed table is shared by writes; a transaction that reads first holds
+it exclusively::
+
+    a plain write       shared       enter ─ log ─ apply ─ leave, any number at a time
+    a transaction       exclusive    after all that have entered, before all that follow
+
+What the exclusive holder reads precedes in the log whatever it writes (tests/buffer). Writers'
+threads block; the event loop only awaits.
+
+A freeze returns a :class:`FlushJob`: a frozen buffer, its table and its partition. Making files
+needs the rows and their identity but no buffer; :class:`RowsToFlush` is just that, for frozen
+buffers and for adopted logs.
 """
 
 from __future__ import annotations
@@ -10,16 +23,107 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import trio
 
 from ingester.buffer.handle import BufferHandle
-from ingester.buffer.write_latch import WriteLatch
-from ingester.errors import TableReplaced
+from ingester.buffer.rows import BufferedRows
+from ingester.errors import IngesterError, TableReplaced
 from ingester.observability.status import Buffered, PersistedRows, TableStatus, TransformerStatus
 from ingester.observability.table_detail import BufferedPartition, TableView
 from ingester.quotas.use import NamespaceUse
-from persist.manifest import PartitionKey, TableState
+from persist.manifest import PartitionKey, TableState, version_folder
+from persist.partitioning import folder_of
 from persist.table import TableDefinition, TableKey
+
+
+class WriteLatch:
+    """The latch of one keyed table."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._under_way = 0
+        self._exclusive = False
+        self._refusal: IngesterError | None = None
+        self._tell_idle: Callable[[], None] | None = None
+        self._turn = trio.Lock()
+        self._open = trio.Event()
+
+    def enter(self) -> None:
+        """Start an operation once no transaction holds the latch. Writers' threads only.
+
+        Raises:
+            IngesterError: the error given to :meth:`refuse`.
+        """
+        with self._changed:
+            while self._exclusive:
+                self._check()
+                self._changed.wait()
+            self._under_way += 1
+
+    def leave(self, operations: int = 1) -> None:
+        """End operations that are applied or never will be. Thread-safe."""
+        with self._changed:
+            self._under_way -= operations
+            if self._under_way == 0 and self._tell_idle is not None:
+                self._tell_idle()
+
+    def refuse(self, why: IngesterError | None) -> None:
+        """Refuse everything that waits for the exclusive holder, now and later; None ends that.
+
+        For an exclusive holder that does not know when it will finish.
+        """
+        with self._changed:
+            self._refusal = why
+            self._changed.notify_all()
+        self._open.set()
+
+    def _check(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    @asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Share the latch on the event loop, as between :meth:`enter` and :meth:`leave`."""
+        while True:
+            with self._changed:
+                if not self._exclusive:
+                    self._under_way += 1
+                    break
+                self._check()
+                again = self._open
+            await again.wait()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    @asynccontextmanager
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Hold the latch exclusively, on the event loop."""
+        self._check()
+        async with self._turn:
+            idle = trio.Event()
+            loop = trio.lowlevel.current_trio_token()
+            with self._changed:
+                self._exclusive = True
+                self._open = trio.Event()
+                self._tell_idle = lambda: loop.run_sync_soon(idle.set)
+                if self._under_way == 0:
+                    idle.set()
+            try:
+                await idle.wait()
+                yield
+            finally:
+                with self._changed:
+                    self._exclusive = False
+                    self._refusal = None
+                    self._tell_idle = None
+                    self._changed.notify_all()
+                self._open.set()
 
 
 class PartitionBuffer:
@@ -190,3 +294,63 @@ def _defining(state: TableState) -> tuple[object, ...]:
     current one.)
     """
     return (state.current_schema, state.current_spec, state.properties)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowsToFlush:
+    """Rows of one partition and one epoch, in log order, to be written to files."""
+
+    table: TableKey
+    partition: PartitionKey
+    epoch: int
+    first_seq: int
+    last_seq: int
+    """Sequences of the first and the last operation, both inclusive."""
+    rows: BufferedRows
+
+    def folder_of(self, state: TableState) -> str:
+        """The store folder of this table version's files."""
+        return version_folder(*self.table, state.table_version)
+
+
+class AtomicFlush:
+    """Buffers of one table that are committed in one version.
+
+    ``dissolved`` means that one of them cannot be flushed, so that each is committed separately.
+    """
+
+    __slots__ = ("dissolved", "members")
+
+    def __init__(self, members: Iterable[BufferHandle]) -> None:
+        self.members = frozenset(members)
+        self.dissolved = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlushJob:
+    """A frozen buffer to be flushed."""
+
+    table: TableBuffer
+    partition: PartitionBuffer
+    handle: BufferHandle
+    atomic: AtomicFlush | None = None
+    """The buffers, including this one, that must be committed in one version."""
+
+    @property
+    def partition_name(self) -> str:
+        """The folder name, ``time_day=2026-11-21``; empty for an unpartitioned table."""
+        spec_id, values = self.handle.partition
+        return folder_of(self.table.definition.spec_of(spec_id), values)
+
+    @property
+    def rows(self) -> RowsToFlush:
+        """The rows to write to files."""
+        handle = self.handle
+        return RowsToFlush(
+            self.table.key,
+            handle.partition,
+            handle.epoch,
+            handle.first_seq,
+            handle.last_seq,
+            handle.rows,
+        )

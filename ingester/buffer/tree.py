@@ -14,9 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Literal
 
-from ingester.buffer.flush_job import AtomicFlush, FlushJob
 from ingester.buffer.handle import BufferHandle, PersistedFiles
-from ingester.buffer.table import PartitionBuffer, TableBuffer
+from ingester.buffer.table import AtomicFlush, FlushJob, PartitionBuffer, TableBuffer
 from ingester.dml.operation import Operation
 from ingester.memory.ledger import MemoryLedger
 from ingester.observability.status import Buffered

@@ -13,7 +13,7 @@ import wal.inspection
 from ingester.config.settings import Settings
 from ingester.config.sources import load
 from wal import DirectoryLock, LogError
-from wal.lock import LOCK_NAME
+from wal.disk import LOCK_NAME
 
 from .exits import FAILED, REFUSED, CommandFailed
 from .printing import print_json, print_line, print_table, say, size

@@ -20,7 +20,7 @@ from ingester.copies.copies import CopyOptions, open_copies
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.control_records import encode_opened, encode_origins
 from ingester.flush.opening import open_flush
-from ingester.maintenance.opening import open_maintenance
+from ingester.maintenance import open_maintenance
 from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics

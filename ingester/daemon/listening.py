@@ -35,7 +35,7 @@ from ingester.server.http.server import ListenError
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.server.tls.certificates import Certificates, TlsError
-from ingester.tables.rules import shapes_of
+from ingester.tables.ddl import shapes_of
 from ingester.write.combiner import Combiner
 from wal import Log
 

@@ -31,8 +31,8 @@ from ingester.recovery.marks import Left, begin, claim_body, judge, look
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
 from wal import DirectoryLock, Log, LogSettings, Recovered
+from wal.disk import LOCK_NAME
 from wal.inspection import last_writes
-from wal.lock import LOCK_NAME
 
 log = structlog.get_logger(__name__)
 

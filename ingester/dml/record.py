@@ -27,7 +27,7 @@ import pyarrow as pa
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.dml.operation import Operation, Part, RowCounts
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
-from ingester.schema.validation import validate_fully
+from ingester.schema.normalise import validate_fully
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
 from wal import Entry, Preamble, RecordKind

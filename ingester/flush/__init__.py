@@ -7,7 +7,7 @@
                 ─▶ ``ingester.tables.commit_schedule`` ─▶ ``ingester.tables.commits``
     buffers of a committed version are released ─▶ ``log_truncation``: segments are deleted
 
-    ``checkpoint_committer``: checkpoints that no flush takes along
+    ``log_truncation`` also commits checkpoints that no flush takes along
     ``opening``: creates the room's parts
 
 One partition is flushed in order, different ones in parallel. A keyed partition is flushed by a

@@ -1,4 +1,4 @@
-"""Deleting log segments that are no longer needed.
+"""Deleting log segments that are no longer needed, and committing the checkpoints that keep them.
 
     kept from ── the oldest of: the segment that replay has reached
                                 the first segment of any unflushed buffer
@@ -7,17 +7,27 @@
 
 A segment is deleted only when all its operations are in a committed manifest or another process
 has taken them over. Replayed segments follow the same rule; there is no second path
-(tests/crash, tests/lifetimes). Event loop only.
+(tests/crash, tests/lifetimes).
+
+A checkpoint that came without rows stays in the log no longer than rows may stay in a buffer:
+
+    put ──▶ in the log ──┬─ a flush of the table commits ──────────▶ in a version
+                         └─ ``persist.max_age`` later, or on request ─▶ in a version of its own
+
+If its rows are still buffered, their flush commits it (tests/origins). Event loop only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
+import trio
 
-from ingester.buffer import BufferTree
+from ingester.buffer import BufferTree, TableBuffer
 from ingester.flush.flusher import Flusher
+from ingester.tables.commits import Commits
 from wal import Log, LogFull, LogWriteFailed
 
 log = structlog.get_logger(__name__)
@@ -71,3 +81,74 @@ class LogTruncation:
                 await self.truncate()
             except (LogFull, LogWriteFailed) as exc:
                 log.warning("segments not removed", error=str(exc), runbook="disk-full")
+
+
+LOOK_AGAIN_S = 10.0
+"""Longest interval between two checks of due checkpoints whose rows are being flushed, in
+seconds."""
+
+
+class CheckpointCommitter:
+    """Commits due checkpoints. Event loop only."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        tree: BufferTree,
+        max_age_s: float,
+        truncate: Callable[[], Awaitable[None]],
+    ) -> None:
+        """``truncate``: deletes log segments that are no longer needed."""
+        self._commits = commits
+        self._tree = tree
+        self._max_age_s = max_age_s
+        self._truncate = truncate
+        self._wake = trio.Event()
+        self._asked: dict[TableBuffer, trio.Event] = {}
+        self._looked_at = float("-inf")
+
+    def wake(self) -> None:
+        """Recompute the due times: a checkpoint has arrived."""
+        self._wake.set()
+
+    async def until_committed(self, tables: Iterable[TableBuffer]) -> None:
+        """Return once every checkpoint of these tables whose rows are in files is committed."""
+        waiting = self._tree.checkpoints.waiting_tables()
+        asked = [table for table in tables if table.key in waiting]
+        events = [self._asked.setdefault(table, trio.Event()) for table in asked]
+        self._wake.set()
+        for event in events:
+            await event.wait()
+
+    async def run(self) -> None:
+        """Commit due checkpoints until cancelled."""
+        while True:
+            with trio.move_on_after(self._sleep_s()):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            asked, self._asked = self._asked, {}
+            now = self._looked_at = time.monotonic()
+            committed = False
+            for key in self._tree.checkpoints.waiting_tables():
+                table, oldest = self._tree.tables[key], self._tree.checkpoints.oldest(key)
+                if table in asked or (oldest is not None and oldest + self._max_age_s <= now):
+                    await self._commits.commit_checkpoints(table)
+                    committed = True
+            for event in asked.values():
+                event.set()
+            if committed:
+                await self._remove_segments()
+
+    def _sleep_s(self) -> float:
+        checkpoints = self._tree.checkpoints
+        oldest = [checkpoints.oldest(key) for key in checkpoints.waiting_tables()]
+        due_at = min((at for at in oldest if at is not None), default=float("inf"))
+        # Those left have buffered rows, whose flush commits them.
+        look_at = self._looked_at + min(LOOK_AGAIN_S, max(0.05, self._max_age_s / 4))
+        return max(0.0, max(due_at + self._max_age_s, look_at) - time.monotonic())
+
+    async def _remove_segments(self) -> None:
+        try:
+            await self._truncate()
+        except (LogFull, LogWriteFailed) as exc:
+            log.warning("segments not removed", error=str(exc), runbook="disk-full")

@@ -9,11 +9,10 @@ import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
 from ingester.errors import TooSlow
-from ingester.flush.checkpoint_committer import CheckpointCommitter
 from ingester.flush.file_writer import FileWriter
 from ingester.flush.flusher import FlushCounts, Flusher, FlushHooks
 from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
-from ingester.flush.log_truncation import LogTruncation
+from ingester.flush.log_truncation import CheckpointCommitter, LogTruncation
 from ingester.observability.status import PersistStatus
 from ingester.tables.catalog import Catalog
 from ingester.tables.opening import Shared, TableParts

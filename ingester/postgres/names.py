@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from ingester.errors import BadRequest
 from ingester.postgres.facts import TableFacts
-from ingester.schema.names import check_column_names, check_shown, check_table_name
+from ingester.schema.limits import check_column_names, check_shown, check_table_name
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _WORDS = """

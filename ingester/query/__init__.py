@@ -6,10 +6,9 @@
 
 ``ticket`` parses a request and refuses it if it is malformed or over a limit of ``[query]``.
 ``queries`` opens an answer once everything acknowledged is applied. It takes a ``snapshot``
-(``version_tail`` for a named version), counts it (``answer_places``) and creates a ``stream``,
-which the client pulls. Each part is made in a turn of ``fair_scheduler``, which limits how many
-answers compute at a time, gives every namespace its share, and ends an answer at
-``query.max_cpu``.
+(``version_tail`` for a named version), counts it and creates a ``stream``, which the client pulls.
+Each part is made in a turn of ``fair_scheduler``, which limits how many answers compute at a time,
+gives every namespace its share, and ends an answer at ``query.max_cpu``.
 
 ``reader`` reads files by row group through ``row_group_cache``, buffers, and what ``spill`` kept
 of buffers that were released meanwhile. ``merge_reader`` does the same for keyed tables, where

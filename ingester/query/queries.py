@@ -21,14 +21,13 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.observability.status import StreamStatus
-from ingester.query.answer_places import AnswerPlaces, FilterRoom, Kind
 from ingester.query.fair_scheduler import CpuAccount, TurnPace, always_wanted
 from ingester.query.parts import PART_BYTES
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
 from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
-from ingester.query.stream import AnswerStream, Reader
+from ingester.query.stream import AnswerPlaces, AnswerStream, FilterRoom, Kind, Reader
 from ingester.query.ticket import FilterLimits, Ticket, parse_ticket, predicate_of
 from ingester.query.version_tail import VersionTail, check_table_version
 from ingester.schema.align import projected

@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.errors import BadRequest, NotAvailable, limit_facts
-from ingester.schema.names import check_shown
+from ingester.schema.limits import check_shown
 from ingester.shown_text import shown_names
 from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.predicate import Predicate

@@ -7,6 +7,6 @@
 
 Bytes of buffers are counted by ``ingester.buffer.tree``, incoming batches by
 ``ingester.write.admission``, streams by ``ingester.write.streams`` and
-``ingester.query.answer_places``, buffers waiting for a flush by ``ingester.flush.flusher``. Nothing
+``ingester.query.stream``, buffers waiting for a flush by ``ingester.flush.flusher``. Nothing
 here frees memory, and nothing waits. Start reading at ``fair_shares``.
 """

@@ -33,7 +33,7 @@ from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import ObjectNotFound, ObjectStore
 from persist.switching import load_current
 from wal import DirectoryLock
-from wal.lock import LOCK_NAME
+from wal.disk import LOCK_NAME
 
 AT_ONCE_BYTES = 64 << 20
 """The most bytes of rows held in memory before a commit."""

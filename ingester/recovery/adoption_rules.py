@@ -43,7 +43,7 @@ class OrphanPart(NamedTuple):
     origin: str | None
     origin_sequence: int | None
     row_counts: tuple[tuple[int, int], ...] | None = None
-    """The rows of each operation of a coalesced batch; see :class:`ingester.dml.part.Part`."""
+    """The rows of each operation of a coalesced batch; see :class:`ingester.dml.operation.Part`."""
 
     @property
     def last_seq(self) -> int:

@@ -30,7 +30,7 @@ from ingester.recovery.adopt import Adoption, CannotAdopt, adopt
 from persist.manifest import ManifestError
 from persist.store import ObjectStore, StoreError
 from wal import DirectoryLocked, LogError
-from wal.lock import LOCK_NAME
+from wal.disk import LOCK_NAME
 
 log = structlog.get_logger(__name__)
 

@@ -1,9 +1,9 @@
 """The columns and types of a table, and the conversion of batches into them.
 
     ``limits``: the permitted shape of a schema, checked first
-    a first write, or a client's request ──▶ ``definition`` ◀── ``names``
+    a first write, or a client's request ──▶ ``definition`` ◀── ``limits``: valid names
     a sent schema ──▶ ``types``: the stored form of each type, or why it is refused
-    a sent batch  ──▶ ``validation`` ──▶ ``normalise``: the table's types ──▶ the log
+    a sent batch  ──▶ ``normalise``: validated, in the table's types ──▶ the log
                           ``expansion``: the converted size, known before the conversion
     rows of any age ──▶ ``align``: the columns of one schema
 

@@ -10,8 +10,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from ingester.errors import BadRequest
-from ingester.schema.limits import LARGEST, ShapeLimits, check_schema
-from ingester.schema.names import check_column_names, check_shown_columns
+from ingester.schema.limits import (
+    LARGEST,
+    ShapeLimits,
+    check_column_names,
+    check_schema,
+    check_shown_columns,
+)
 from ingester.schema.normalise import kept_schema, missing_columns
 from persist.manifest import TableState
 from persist.partitioning import (

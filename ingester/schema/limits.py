@@ -1,25 +1,28 @@
-"""Limits on a schema: fields, depth, names, metadata; and on a table's columns.
+"""Limits on a schema: fields, depth, names, metadata; on a table's columns; and the valid names.
 
     a sent schema ──▶ ``check_sent``, only its number of columns ──▶ ``check_schema``
-    a table that would grow ──▶ ``check_columns``
+    a table that would grow ──▶ ``check_columns``, ``check_column_names``, ``check_shown_columns``
+    a namespace or table ──▶ ``check_table_name``
 
 Pure, and linear in the fields, of which no more are examined than allowed. A refusal names the
 setting, its value and what was found. A sent schema is checked in the thread that reads it,
 before anything else. Replay does not check: what was accepted once stays.
 
 A field costs about a kilobyte in every plan, footer and answer. Fields inside dictionaries and
-extension types count as well.
+extension types count as well. A valid name is safe as a folder name, as a Spark column, in a log
+line and in a terminal. Columns that predate the rule on hidden characters keep their names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ingester.errors import BadRequest, limit_facts
-from ingester.shown_text import shown_name
+from ingester.shown_text import has_hidden, shown_name
 
 MAX_FIELDS = 10_000
 """Limit on the fields of a schema, including nested ones."""
@@ -189,3 +192,63 @@ def check_sent(key: tuple[str, str], had: int, sent: pa.Schema, limits: ShapeLim
 
 def _bytes_of(metadata: Mapping[bytes, bytes]) -> int:
     return sum(len(key) + len(value) for key, value in metadata.items())
+
+
+_TABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_COLUMN_BYTES = 255
+
+
+def check_table_name(kind: str, name: object) -> str:
+    """Return the name, or raise :class:`BadRequest`; ``kind`` is "namespace" or "table"."""
+    if not isinstance(name, str) or not _TABLE.fullmatch(name):
+        raise BadRequest(
+            f"{kind} {shown_name(name)} is not a name: letters, digits, '_', '.' and '-', the first"
+            " a letter or digit, at most 128"
+        )
+    return name
+
+
+def check_column_names(names: Iterable[str], reserved: Iterable[str]) -> None:
+    """Raise :class:`BadRequest` for the first name that a table cannot have.
+
+    Args:
+        names: all columns of the table or batch, in order.
+        reserved: names of the table's partition columns.
+    """
+    partition_columns = {name.casefold(): name for name in reserved}
+    seen: dict[str, str] = {}
+    for name in names:
+        folded = name.casefold()
+        if not name or len(name.encode(errors="surrogatepass")) > _COLUMN_BYTES:
+            raise BadRequest(f"column {shown_name(name)}: a name has 1 to {_COLUMN_BYTES} bytes")
+        if name.startswith("_"):
+            raise BadRequest(f"column {name!r}: names that begin with '_' are reserved")
+        if folded in partition_columns:
+            raise BadRequest(
+                f"column {name!r}: {partition_columns[folded]!r} is the name of a partition column"
+            )
+        if folded in seen:
+            other = seen[folded]
+            clash = "appears twice" if other == name else f"differs from {other!r} only in case"
+            raise BadRequest(f"column {name!r} {clash}")
+        seen[folded] = name
+
+
+def check_shown(what: str, name: str) -> None:
+    """Raise :class:`BadRequest` for a name with control or invisible characters.
+
+    Args:
+        what: what the name belongs to, for the error.
+        name: any text.
+    """
+    if has_hidden(name):
+        raise BadRequest(f"{what} {shown_name(name)} has control characters")
+
+
+def check_shown_columns(fields: Iterable[pa.Field]) -> None:
+    """Check the names of new columns and of their inner fields with :func:`check_shown`."""
+    for field in fields:
+        check_shown("column", field.name)
+        if field.type.num_fields:
+            kind = field.type
+            check_shown_columns(kind.field(index) for index in range(kind.num_fields))

@@ -20,14 +20,12 @@ import trio
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.errors import StoreUnreachable, UnknownTable
 from ingester.schema.definition import automatic_definition, check_same, keyed_definition, widened
-from ingester.schema.limits import check_columns
-from ingester.schema.names import check_table_name
+from ingester.schema.limits import check_columns, check_table_name
 from ingester.schema.normalise import missing_columns
 from ingester.tables.commit_batches import held_back
 from ingester.tables.commits import Commits
-from ingester.tables.ddl import TableSteps
+from ingester.tables.ddl import TableRules, TableSteps
 from ingester.tables.new_version import NewVersions
-from ingester.tables.rules import TableRules
 from persist.manifest import Manifest, ManifestError, WriterIdentity, list_tables
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey

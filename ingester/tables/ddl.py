@@ -1,5 +1,9 @@
 """A table's steps in its manifest: load, create, register, own, widen, close.
 
+:class:`TableRules` decides whether a table may be created or widened. An existing table can be
+opened whatever the limits say; only new tables and columns are refused, before anything is
+committed.
+
 Callers hold the table's gate (:meth:`Commits.held`), so nothing of this daemon comes between
 reading the table and the commit that follows. If another writer committed meanwhile, its version
 is installed and the step is repeated. A keyed table is written only by the daemon that its
@@ -11,8 +15,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -20,10 +25,10 @@ import pyarrow as pa
 import structlog
 
 from ingester.buffer import BufferTree, TableBuffer
-from ingester.errors import OwnedElsewhere, Stopping, UnknownTable
-from ingester.schema.limits import check_columns
+from ingester.config.settings import LimitsSettings
+from ingester.errors import BadRequest, OwnedElsewhere, Stopping, UnknownTable, limit_facts
+from ingester.schema.limits import ShapeLimits, check_columns
 from ingester.tables.commits import Commits
-from ingester.tables.rules import TableRules
 from persist.manifest import (
     Action,
     Owner,
@@ -37,6 +42,60 @@ from persist.manifest import (
     tables_of,
 )
 from persist.table import TableDefinition, TableKey, UsedTransformer
+
+DEFAULTS = LimitsSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """The rules for one daemon's tables."""
+
+    auto_create: bool = True
+    """Whether a first write creates its table."""
+    limits: LimitsSettings = DEFAULTS
+    endpoint: Callable[[], str] = lambda: ""
+    """Returns this daemon's client endpoint, once known."""
+
+    @property
+    def shapes(self) -> ShapeLimits:
+        return shapes_of(self.limits)
+
+    def check_new(self, key: TableKey, columns: int, there: Collection[TableKey]) -> None:
+        """Raise :class:`BadRequest` if a table cannot be created beside those in ``there``.
+
+        Args:
+            there: the daemon's open tables.
+        """
+        if key in there:
+            return
+        check_columns(key, 0, columns, self.shapes)
+        _check_count("tables", key, len(there), self.limits.tables)
+        most = self.limits.namespaces
+        if len(there) >= most:  # fewer tables cannot have that many namespaces
+            namespaces = {namespace for namespace, _ in there}
+            if key[0] not in namespaces:
+                _check_count("namespaces", key, len(namespaces), most)
+
+
+def shapes_of(limits: LimitsSettings) -> ShapeLimits:
+    """Return the limits on schemas."""
+    return ShapeLimits(
+        columns=limits.columns,
+        dictionaries=limits.dictionaries,
+        nesting=limits.nesting,
+        name_bytes=limits.name_bytes,
+        metadata_bytes=limits.metadata_bytes,
+    )
+
+
+def _check_count(limit: str, key: TableKey, found: int, most: int) -> None:
+    if found >= most:
+        raise BadRequest(
+            f"table {key[0]}/{key[1]} cannot be created: the daemon has {found} {limit} open;"
+            f" limits.{limit} is {most}",
+            details=limit_facts(f"limits.{limit}", most, found),
+        )
+
 
 OWNER_RETRY_S = 5.0
 

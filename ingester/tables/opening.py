@@ -14,9 +14,9 @@ from ingester.origins.registry import Origins
 from ingester.quotas.namespaces import Namespaces
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
+from ingester.tables.ddl import TableRules
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.tables.origin_takeover import OriginTakeover
-from ingester.tables.rules import TableRules
 from persist.manifest import WriterIdentity
 from persist.store import ObjectStore
 from wal import Log

@@ -28,7 +28,7 @@ from typing import Generic, NamedTuple, TypeVar, cast
 import pyarrow as pa
 
 from ingester.errors import Stopping
-from ingester.schema.validation import validate_fully
+from ingester.schema.normalise import validate_fully
 from persist.partitioning import PartitionSpec, PartitionValues, shared_partition
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from ingester.buffer import TableBuffer
 from ingester.errors import BadRequest, limit_facts
 from ingester.origins.checkpoint_state import MAX_STATE_BYTES, SharedBytes, SourceCheckpoint
 from ingester.origins.checkpoints import Checkpoints
-from ingester.schema.names import check_shown
+from ingester.schema.limits import check_shown
 from ingester.shown_text import shown_name
 from persist.manifest import SharedState
 from persist.manifest.actions import is_before, parse_time

@@ -1,7 +1,7 @@
 """The log in front of the buffers: nothing reaches a buffer that is not on disk.
 
 Operations enter the buffers in log order, each group in one step of the event loop. The loop looks
-for synced groups every 20 ms while they come, or when it is told (`wal.apply_queue`); a query has
+for synced groups every 20 ms while they come, or when it is told (`wal.group_writer`); a query has
 it catch up first. Whatever cannot be applied was refused before it came here.
 """
 

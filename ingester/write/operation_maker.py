@@ -16,7 +16,7 @@ from ingester.dml.record import make_operation, split_rows
 from ingester.errors import BadRequest
 from ingester.schema import Normaliser
 from ingester.schema.expansion import shown_bytes
-from ingester.schema.validation import validate_fully
+from ingester.schema.normalise import validate_fully
 from ingester.write.combiner import NOTHING, Known
 from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.plan import WritePlan

@@ -17,8 +17,8 @@ created is version 42 for ever, and no reader can pick the other by mistake.
 cheap with 100,000 files. `draft` applies actions to a state. `origins` records what clients have
 written, and is the one place that decides whether a sequence is applied.
 
-**Reading.** `paths` names the files, `files` encodes them, `head` finds the versions, `lineage`
-reads one version. `reading` has the `Manifest`, and snapshots. `history` walks from version to
+**Reading.** `paths` names the files, `files` encodes them, `lineage` finds the versions and reads
+one. `reading` has the `Manifest`, and snapshots. `history` walks from version to
 version.
 
 **Writing.** `committing` makes the next version. If another writer was faster, `rebasing` decides

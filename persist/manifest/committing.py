@@ -38,8 +38,7 @@ from persist.manifest.files import (
     encode_commit,
     encode_new_changelog,
 )
-from persist.manifest.head import counts, is_parent, read_commit
-from persist.manifest.lineage import replay
+from persist.manifest.lineage import counts, is_parent, read_commit, replay
 from persist.manifest.paths import changelog_path, commit_path
 from persist.manifest.reading import Manifest
 from persist.manifest.rebasing import Rebase, check_fence, check_sealed, rebase

@@ -38,9 +38,8 @@ from persist.manifest.actions import Horizon, WriterIdentity, parse_time
 from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import ManifestDamaged, VersionNotKept
 from persist.manifest.files import CommitRecord, DamagedFile, decode_snapshot
-from persist.manifest.head import raise_floor, read_commit
 from persist.manifest.history import Removals, committed_lineage
-from persist.manifest.lineage import VersionLoader
+from persist.manifest.lineage import VersionLoader, raise_floor, read_commit
 from persist.manifest.paths import parse_entry, snapshot_path
 from persist.manifest.reading import Manifest, snapshot_due, write_snapshot
 from persist.manifest.state import Lineage, TableState

@@ -14,8 +14,14 @@ from typing import NamedTuple
 from persist.manifest.actions import Add, Remove, parse_time
 from persist.manifest.errors import ManifestDamaged, MomentNotKept, VersionNotKept
 from persist.manifest.files import Changelog, CommitRecord
-from persist.manifest.head import is_parent, kept_range, read_commit
-from persist.manifest.lineage import read_changelog, read_changelogs, replay
+from persist.manifest.lineage import (
+    is_parent,
+    kept_range,
+    read_changelog,
+    read_changelogs,
+    read_commit,
+    replay,
+)
 from persist.manifest.reading import Manifest
 from persist.manifest.state import Lineage, TableState
 

@@ -19,8 +19,15 @@ import msgspec
 from persist.manifest.actions import Action, WriterIdentity
 from persist.manifest.errors import ManifestDamaged, TableNotFound, VersionNotKept
 from persist.manifest.files import CommitRecord, encode_changelog, encode_snapshot
-from persist.manifest.head import counts, find_head, kept_range, read_commit
-from persist.manifest.lineage import VersionLoader, read_changelogs, replay
+from persist.manifest.lineage import (
+    VersionLoader,
+    counts,
+    find_head,
+    kept_range,
+    read_changelogs,
+    read_commit,
+    replay,
+)
 from persist.manifest.paths import (
     after_folder,
     is_name,

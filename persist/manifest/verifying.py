@@ -19,9 +19,8 @@ from persist.manifest.actions import Add
 from persist.manifest.errors import ManifestDamaged
 from persist.manifest.files import CommitRecord, DamagedFile, decode_snapshot
 from persist.manifest.gc import Deleted, ManifestFiles, list_data, list_manifest
-from persist.manifest.head import read_commit
 from persist.manifest.history import kept_versions
-from persist.manifest.lineage import VersionLoader, read_changelog, replay
+from persist.manifest.lineage import VersionLoader, read_changelog, read_commit, replay
 from persist.manifest.paths import snapshot_path
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState

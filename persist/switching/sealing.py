@@ -47,7 +47,7 @@ from persist.manifest import (
     version_as_of,
 )
 from persist.manifest.actions import is_push_mark
-from persist.manifest.head import read_floor
+from persist.manifest.lineage import read_floor
 from persist.manifest.table_versions import read_gone
 from persist.store import ObjectStore
 

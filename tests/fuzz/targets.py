@@ -22,7 +22,7 @@ from ingester.query.row_group_cache import RowGroupCache
 from ingester.query.ticket import encode_ticket, parse_ticket, predicate_of
 from ingester.schema import Normaliser
 from ingester.schema.definition import automatic_definition, define_table
-from ingester.schema.validation import validate_fully
+from ingester.schema.normalise import validate_fully
 from ingester.server.flight.requests import (
     CreateTableBody,
     OriginsBody,

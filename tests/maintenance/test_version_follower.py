@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
-from ingester.maintenance.version_follower import RETRY_S, SnapshotWriter
+from ingester.maintenance import RETRY_S, SnapshotWriter
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ingester.postgres.facts import ColumnFacts, TableFacts
 from ingester.postgres.names import BadRename, Names, split_name
-from ingester.schema.names import check_column_names, check_table_name
+from ingester.schema.limits import check_column_names, check_table_name
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
 """All names that PostgreSQL allows, without the limit on their length."""

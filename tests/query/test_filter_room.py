@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingester.errors import TooManyStreams
-from ingester.query.answer_places import FEW_BYTES, FilterRoom
+from ingester.query.stream import FEW_BYTES, FilterRoom
 
 LARGE = 10 * FEW_BYTES
 

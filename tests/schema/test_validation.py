@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingester.schema.validation import validate_fully
+from ingester.schema.normalise import validate_fully
 
 _ROWS = 2000
 _DATA = b"plain text of some length, cut anywhere" * 60

@@ -24,7 +24,7 @@ from persist.manifest import (
     TableState,
     VersionNotKept,
 )
-from persist.manifest.head import read_commit
+from persist.manifest.lineage import read_commit
 from persist.store import open_store
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import Table, create, events, numbers, persist, put

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 import ingester.spark.compaction.run
 from ingester.spark import compact, read_table, register, rewrite
 from ingester.spark.compaction.plan import CompactionReport
-from persist.exports.spark_metadata import has_one_layout
+from persist.exports import has_one_layout
 from persist.manifest import Manifest, TableState, verify
 from persist.store import open_store
 from tests.drivers.daemon import Daemon

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ingester.spark import compact
-from persist.exports.spark_metadata import spark_log
+from persist.exports import spark_log
 from persist.manifest import Manifest
 from persist.store import open_store
 from tests.drivers.daemon import Daemon

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import trio
 
-import wal.apply_queue
+import wal.group_writer
 from tests.wal.driving import Running, Stored, in_a_thread, in_trio, operation, running
 from tests.wal.held_disk import HeldDisk
 from wal import LogFull, LogSettings
@@ -32,10 +32,10 @@ async def groups_to_report(
             not look for further groups either.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wal.apply_queue, "CATCH_UP_S", 3600.0)
+        patch.setattr(wal.group_writer, "CATCH_UP_S", 3600.0)
         if at_once_s is not None:
-            patch.setattr(wal.apply_queue, "LOOK_AGAIN_S", 3600.0)
-            patch.setattr(wal.apply_queue, "AT_ONCE_S", at_once_s)
+            patch.setattr(wal.group_writer, "LOOK_AGAIN_S", 3600.0)
+            patch.setattr(wal.group_writer, "AT_ONCE_S", at_once_s)
         async with running(directory, **more) as state:
             yield state, Stored(state)
 

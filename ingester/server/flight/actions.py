@@ -24,7 +24,7 @@ from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.reports.replications import ReplicationReport
 from ingester.schema.definition import define_table
-from ingester.schema.names import check_shown
+from ingester.schema.limits import check_shown
 from ingester.server.auth.access import Permit
 from ingester.server.auth.views import Sees
 from ingester.server.flight.requests import (

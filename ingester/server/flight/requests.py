@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 from ingester.errors import BadRequest
 from ingester.query.ticket import refuse_flight_sql
 from ingester.replication.messages import MessageColumn
-from ingester.schema.names import check_shown
+from ingester.schema.limits import check_shown
 from ingester.shown_text import shown_name, shown_names
 from ingester.write.metadata import MAX_SEQUENCE, decode_object
 

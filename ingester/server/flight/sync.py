@@ -17,7 +17,7 @@ from ingester.replication.messages import SyncLayout, TypedChanges
 from ingester.replication.open_transactions import Message, StreamIdentity, TypedMessage
 from ingester.replication.service import OriginProgress
 from ingester.schema.expansion import shown_bytes
-from ingester.schema.validation import validate_fully
+from ingester.schema.normalise import validate_fully
 from ingester.server.flight.put_reader import (
     PutLimits,
     batch_of,

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from ingester.errors import BadRequest, UnknownTable
 from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from ingester.observability.table_detail import TableView
-from ingester.schema.names import check_table_name
+from ingester.schema.limits import check_table_name
 
 
 class TableSource(Protocol):

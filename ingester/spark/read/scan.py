@@ -21,7 +21,7 @@ from ingester.spark.read.columns import OPERATION, Columns, asked_columns
 from ingester.spark.read.filters import Pruning, condition, pruning, said
 from ingester.spark.read.native import setting
 from ingester.spark.read.types import quoted, restored, spark_schema
-from persist.exports.spark_metadata import hadoop_url
+from persist.exports import hadoop_url
 from persist.manifest import Manifest, TableState
 from persist.table import TableDefinition
 

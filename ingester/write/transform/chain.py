@@ -21,9 +21,8 @@ import pyarrow as pa
 import structlog
 
 from ingester.errors import BadRequest, IngesterError, Refused, TooSlow
-from ingester.schema.limits import LARGEST, check_schema
-from ingester.schema.names import check_column_names
-from ingester.schema.validation import validate_fully
+from ingester.schema.limits import LARGEST, check_column_names, check_schema
+from ingester.schema.normalise import validate_fully
 from ingester.transform import SKIP, UNCHANGED, Transformer
 from ingester.write.transform.loading import LoadedTransformer
 from ingester.write.transform.pool import GivenUp, TransformPool, UserCodeFailed

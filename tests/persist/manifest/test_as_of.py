@@ -9,7 +9,7 @@ from msgspec import structs
 
 from persist.manifest import Manifest, MomentNotKept, TableNotFound, version_as_of
 from persist.manifest.files import encode_commit
-from persist.manifest.head import read_commit
+from persist.manifest.lineage import read_commit
 from persist.manifest.paths import commit_path
 from tests.persist.manifest.samples import fresh, history
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from persist.manifest import Manifest, clean_up
-from persist.manifest.head import floor_folder, raise_floor, read_floor
+from persist.manifest.lineage import floor_folder, raise_floor, read_floor
 from persist.manifest.paths import commit_path
 from tests.persist.manifest.aged_table import HALF_A_DAY, AgedTable
 from tests.persist.manifest.conftest import EVERY_STORE

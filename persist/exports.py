@@ -1,7 +1,10 @@
-"""Writes a version's file list in the form of Spark's file sink, ``data/_spark_metadata``.
+"""Lists of a table's files for readers that do not know the manifest.
 
-Spark reads a folder with such a list by it: ``spark.read.parquet(folder)`` has exactly the
-committed files. The list is one file that is replaced in one step, so a reader sees one version.
+Spark's file sink lists its files in ``data/_spark_metadata``. Spark reads a folder with such a list
+by it: ``spark.read.parquet(folder)`` has exactly the committed files. The list is one file that is
+replaced in one step, so a reader sees one version. Nothing is derived from it, and a table is
+complete without it.
+
 Source: ``FileStreamSinkLog`` and ``CompactibleFileStreamLog`` of Spark 4.
 """
 

@@ -1,29 +1,90 @@
-"""A transformer of single rows, for what Arrow's functions cannot express.
+"""The base classes of transformers: user classes that change batches before they are logged.
 
-Each value is converted to a Python object and back, which takes some microseconds: about a
-hundred times as long as Arrow's functions.
+    :class:`Transformer`      receives a batch; returns one, ``SKIP`` or ``UNCHANGED``
+    :class:`RowTransformer`   receives each row as a dict
 
-A value comes out unchanged or as the class returned it, or the batch is refused
-(tests/transform). Nothing is cut off: a column that the schema lacks, a fraction for an integer
-column and a time for a date column are errors. (Floats are rounded to the column's precision.)
+This module imports pyarrow only and nothing of the daemon, which runs the classes
+(:mod:`ingester.write.transform`), so user classes and their tests need no daemon;
+``docs/transformers.md`` describes them.
+
+In a ``RowTransformer`` a value comes out unchanged or as the class returned it, or the batch is
+refused (tests/transform). Nothing is cut off: a column that the schema lacks, a fraction for an
+integer column and a time for a date column are errors. (Floats are rounded to the column's
+precision.)
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from enum import Enum
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from ingester.transform.interface import SKIP, UNCHANGED, Signal, Transformer
+
+class Signal(Enum):
+    """Results of a transformer that are not batches."""
+
+    SKIP = "skip"
+    UNCHANGED = "unchanged"
+
+
+SKIP = Signal.SKIP
+"""Write nothing of the batch. Its sequence and checkpoint still advance."""
+UNCHANGED = Signal.UNCHANGED
+"""Write the batch unchanged."""
+
+
+class Transformer(ABC):
+    """Changes the batches of one stream before the daemon logs them.
+
+    The daemon creates one instance per stream, without arguments, and calls one method at a
+    time, in varying pool threads. A batch that is sent again is transformed again before its
+    sequence is checked, so a transformer should be deterministic.
+    """
+
+    version: ClassVar[str | None] = None
+    """Version of the class's behaviour. Defaults to a hash of its source."""
+
+    @abstractmethod
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        """Return what to write instead of a batch: ``SKIP``, ``UNCHANGED``, or another batch.
+
+        Args:
+            batch: at least one row, with the schema passed to ``output_schema``.
+
+        Returns:
+            A batch with the schema that ``output_schema`` returned and any number of rows.
+
+        Raises:
+            Exception: refuses the batch, with the class's name and the message.
+        """
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema that ``transform`` returns for batches of ``schema``; by default the
+        same.
+
+        Called once, before the first batch of a stream.
+        """
+        return schema
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to release
+        """Release the instance's resources at the end of its stream.
+
+        Not called on SIGKILL.
+        """
+
 
 Row = dict[str, Any]
 
 
 class RowTransformer(Transformer):
-    """A transformer that receives each row as a dict.
+    """A transformer that receives each row as a dict, for what Arrow's functions cannot express.
+
+    Each value is converted to a Python object and back, which takes some microseconds: about a
+    hundred times as long as Arrow's functions.
 
     Times with a zone are in UTC. Nanosecond times and durations are integers, because Python has
     no type for them.
