@@ -21,7 +21,7 @@ fast. A command runs in a module that is imported when it is called:
     ``tokens``                               the token file of a daemon
     ``follow``, ``follow_metrics``           local copies of tables
     ``controller``                           leads pushes
-    ``pushes``, ``push_requests``            status and end of pushes; ``push_rows``: as tables
+    ``pushes``                               status and end of pushes; ``push_rows``: as tables
 
 ``input`` reads files and pipes, ``output`` writes answers, and ``time_texts`` converts times for
 both. ``connecting`` creates the clients. ``metrics_server`` serves the metrics of long-running

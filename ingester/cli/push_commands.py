@@ -1,7 +1,7 @@
 """``ingester controller`` and ``ingester pushes …``: their options.
 
-The commands themselves are in :mod:`.controller`, :mod:`.pushes` and :mod:`.push_requests`, which
-are imported when a command runs.
+The commands themselves are in :mod:`.controller` and :mod:`.pushes`, which are imported when a
+command runs.
 """
 
 from pathlib import Path
@@ -82,7 +82,7 @@ def resume(
     json: Json = False,
 ) -> None:
     """Lead a push here until it is over. Exit code 1 if it is not live in every region."""
-    from .push_requests import resume_push
+    from .pushes import resume_push
 
     resume_push(config, push, take_over, json)
 
@@ -97,7 +97,7 @@ def abort(
     json: Json = False,
 ) -> None:
     """Abort a push, and wait for its end. Regions that have switched stay as they are."""
-    from .push_requests import EndRequest, end_push
+    from .pushes import EndRequest, end_push
 
     end_push(config, EndRequest(push, "abort", reason, no_wait, timeout), json)
 
@@ -112,6 +112,6 @@ def rollback(
     json: Json = False,
 ) -> None:
     """Roll a push back, also a finished one: its regions return to the previous generation."""
-    from .push_requests import EndRequest, end_push
+    from .pushes import EndRequest, end_push
 
     end_push(config, EndRequest(push, "rollback", reason, no_wait, timeout), json)

@@ -12,17 +12,16 @@ the hooks that come with the product. ``spark`` writes a push from a frame; user
 `ingester.spark.push`.
 
 **The state machine** is pure. ``states`` has the statuses with their transitions, the stages and
-the order of regions; ``record`` is all that is saved of a push; ``hook_steps`` are the rounds of
-calls of one step; ``tasks`` is what a push asks of hooks and regions, with the interface of a
-region.
+the order of regions; ``record`` is all that is saved of a push, with the rounds of calls of a step;
+``tasks`` is what a push asks of hooks and regions, with the interface of a region.
 
 **What acts.** ``config`` reads the configuration file. ``hook_runner`` loads hooks and calls them
 in threads. ``store`` keeps the records so that two controllers cannot both act. ``regions`` are
-stores with their daemons. ``status`` publishes the status of a push for the daemons to show.
+stores with their daemons.
 
-**Leaders.** ``leading`` takes over a push and sends heartbeats; ``controller`` does so for all
-pushes without a leader, ``cleaning`` deletes old pushes and leftovers, ``metrics`` are its metrics.
-``configured`` is what commands and controller start from.
+**Leaders.** ``leading`` takes over a push, sends heartbeats and publishes the status for the
+daemons to show; ``controller`` does so for all pushes without a leader, ``cleaning`` deletes old
+pushes and leftovers. ``configured`` is what commands and controller start from.
 
 A controller may be killed between any two steps; another one continues from the saved record. Hooks
 are called at least once, and regions asked at least once. This room is not part of a daemon, and no

@@ -43,8 +43,8 @@ from ingester.client.credentials import Credentials
 from ingester.client.errors import InvalidRequest
 from ingester.config.secret_values import secret_value, stands_elsewhere
 from ingester.config.units import parse_duration
-from ingester.pushes.hook_steps import Patience
 from ingester.pushes.hooks import Decision
+from ingester.pushes.record import Patience
 from ingester.pushes.states import RegionOrder
 from ingester.pushes.tasks import Rules
 from ingester.secret_texts import remember_options

@@ -16,11 +16,10 @@ import msgspec
 from ingester.pushes.config import PushConfig, PushConfigError, read_push_config
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hook_runner import HookFailure, HookRunner, load_hooks
-from ingester.pushes.leading import HEARTBEAT, Leadership, controller_name, leader_of
+from ingester.pushes.leading import HEARTBEAT, Leadership, controller_name, leader_of, push_status
 from ingester.pushes.record import PushRecord
 from ingester.pushes.regions.region import open_regions
 from ingester.pushes.regions.store import RegionStore
-from ingester.pushes.status import push_status
 from ingester.pushes.store import PushDamaged, PushNotFound, PushStore, push_folders
 from ingester.pushes.tasks import RegionFailed, RegionUnreachable
 from ingester.reports.pushes import KeptIn, Leader, status_path

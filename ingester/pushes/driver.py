@@ -21,10 +21,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ingester.pushes.hook_steps import HookName
 from ingester.pushes.hooks import Answer, Comparison, HookContext, readable
 from ingester.pushes.outcomes import region_answered
-from ingester.pushes.record import PushRecord, with_event
+from ingester.pushes.record import HookName, PushRecord, with_event
 from ingester.pushes.rollout import (
     PushRequestRefused,
     advanced,

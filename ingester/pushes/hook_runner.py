@@ -25,7 +25,6 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ingester.pushes.config import HookConfigError, HookSettings
-from ingester.pushes.hook_steps import HookName
 from ingester.pushes.hooks import (
     METHODS,
     PROCEED,
@@ -37,6 +36,7 @@ from ingester.pushes.hooks import (
     LifecycleHooks,
     readable,
 )
+from ingester.pushes.record import HookName
 
 MOST_ABANDONED = 64
 _FORMER_NAME = "ingester.lifecycle.shipped."

@@ -19,7 +19,6 @@ from typing import Literal
 
 import msgspec
 
-from ingester.pushes.hook_steps import HookStep, conclude, new_round, next_hook, with_answer
 from ingester.pushes.hooks import Answer, Comparison, Decision, HookContext
 from ingester.pushes.outcomes import (
     end,
@@ -31,10 +30,15 @@ from ingester.pushes.outcomes import (
 )
 from ingester.pushes.record import (
     Cause,
+    HookStep,
     PushRecord,
     RegionRecord,
+    conclude,
+    new_round,
+    next_hook,
     push_view,
     region_views,
+    with_answer,
     with_event,
     with_region,
     with_status,

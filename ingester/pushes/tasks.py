@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol
 
-from ingester.pushes.hook_steps import HookName, Patience
 from ingester.pushes.hooks import Comparison, Decision
-from ingester.pushes.record import PushRecord
+from ingester.pushes.record import HookName, Patience, PushRecord
 from ingester.pushes.states import RegionStage
 
 

@@ -11,10 +11,9 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.pushes.hook_steps import Patience
 from ingester.pushes.hooks import wait
-from ingester.pushes.record import PushRecord
-from ingester.pushes.status import push_status
+from ingester.pushes.leading import push_status
+from ingester.pushes.record import Patience, PushRecord
 from ingester.pushes.tasks import Rules
 from ingester.reports.pushes import (
     KeptIn,

@@ -17,9 +17,9 @@ import trio
 
 from ingester.daemon.push_watch import LED_S, MAX_BYTES, SHOWN, PushReader, PushWatch
 from ingester.observability.status import UnreadablePush
+from ingester.pushes.leading import push_status
 from ingester.pushes.record import new_push
 from ingester.pushes.states import RegionOrder
-from ingester.pushes.status import push_status
 from ingester.reports.pushes import (
     KeptIn,
     Leader,

@@ -17,9 +17,8 @@ from pathlib import Path
 import pytest
 
 from ingester.pushes.driver import utc_now
-from ingester.pushes.hook_steps import Patience
 from ingester.pushes.hooks import wait
-from ingester.pushes.record import PushRecord
+from ingester.pushes.record import Patience, PushRecord
 from ingester.pushes.states import Status
 from ingester.pushes.store import PushStore
 from ingester.pushes.tasks import Rules

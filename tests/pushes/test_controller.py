@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from structlog.testing import capture_logs
 
+from ingester.cli.controller import PushMetrics
 from ingester.pushes.config import HookSettings
 from ingester.pushes.controller import Controller, ControllerSettings, log_hook_failure
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hook_runner import HookRunner, load_hooks
-from ingester.pushes.hook_steps import HookName, Patience
 from ingester.pushes.hooks import PROCEED, Answer, HookContext, wait
 from ingester.pushes.leading import (
     HEARTBEAT,
@@ -28,8 +28,7 @@ from ingester.pushes.leading import (
     led_by,
     see_through,
 )
-from ingester.pushes.metrics import PushMetrics
-from ingester.pushes.record import PushRecord, new_push
+from ingester.pushes.record import HookName, Patience, PushRecord, new_push
 from ingester.pushes.states import RegionOrder, Status
 from ingester.pushes.store import Deposed, PushStore
 from ingester.pushes.tasks import Rules

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 from ingester.pushes import ABORT, PROCEED, ROLLBACK, WAIT, Answer, Decision, abort, wait
-from ingester.pushes.hook_steps import (
+from ingester.pushes.record import (
     HookName,
     HookStep,
     Patience,

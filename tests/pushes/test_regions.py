@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from ingester.pushes.hooks import rollback
+from ingester.pushes.leading import PushStatusPublisher
 from ingester.pushes.record import PushPlan, new_push
 from ingester.pushes.regions.store import RegionStore
 from ingester.pushes.regions.tables import replay_version
 from ingester.pushes.states import RegionOrder, Status
-from ingester.pushes.status import PushStatusPublisher
 from ingester.pushes.tasks import RegionFailed
 from ingester.reports.pushes import (
     KeptIn,

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from ingester.pushes.driver import Job
-from ingester.pushes.hook_steps import HookName
 from ingester.pushes.hooks import PROCEED as OK
 from ingester.pushes.hooks import abort, rollback, wait
+from ingester.pushes.record import HookName
 from ingester.pushes.rollout import PushRequestRefused, hook_said, requested
 from ingester.pushes.states import RegionOrder, Status
 from ingester.pushes.tasks import HookTask, Rules

@@ -26,7 +26,6 @@ from hypothesis.stateful import (
 )
 
 from ingester.pushes.driver import Job, PushDriver
-from ingester.pushes.hook_steps import HookName, Patience
 from ingester.pushes.hooks import (
     ABORT,
     METHODS,
@@ -37,7 +36,7 @@ from ingester.pushes.hooks import (
     Decision,
     HookContext,
 )
-from ingester.pushes.record import PushRecord
+from ingester.pushes.record import HookName, Patience, PushRecord
 from ingester.pushes.rollout import due
 from ingester.pushes.states import PUSH_STEPS, REGION_STEPS, RegionOrder, Status
 from ingester.pushes.store import Deposed

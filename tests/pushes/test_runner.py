@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from ingester.cli.controller import HookMetrics
 from ingester.pushes import PROCEED, Decision
 from ingester.pushes.config import HookSettings
 from ingester.pushes.driver import PushDriver, utc_now
 from ingester.pushes.hook_runner import MOST_ABANDONED, HookFailure, HookRunner, load_hooks
 from ingester.pushes.hooks import HookContext
-from ingester.pushes.metrics import HookMetrics
 from ingester.pushes.record import new_push
 from ingester.pushes.states import Status
 from ingester.pushes.store import PushStore

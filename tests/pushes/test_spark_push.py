@@ -21,7 +21,7 @@ from ingester.pushes.config import HookConfigError
 from ingester.pushes.hook_runner import HookRunner
 from ingester.pushes.leading import HEARTBEAT, see_through
 from ingester.pushes.spark import PushConfig, PushFailed, PushRefused, PushResult, push
-from ingester.pushes.spark.counting import leadership_of
+from ingester.pushes.spark.feed import leadership_of
 from ingester.pushes.spark.frames import partition_column
 from ingester.pushes.spark.result import PushProgress
 from ingester.pushes.spark.task import RegionFolder, WriteTask

@@ -7,11 +7,17 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from ingester.pushes.hook_steps import AskedHook, HookStep
 from ingester.pushes.hooks import Decision
-from ingester.pushes.record import PushRecord, new_push, with_event, with_region
+from ingester.pushes.leading import push_status
+from ingester.pushes.record import (
+    AskedHook,
+    HookStep,
+    PushRecord,
+    new_push,
+    with_event,
+    with_region,
+)
 from ingester.pushes.states import RegionOrder
-from ingester.pushes.status import push_status
 from ingester.reports.pushes import (
     EVENTS,
     KeptIn,

@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from ingester.pushes.driver import DriverPace, Job, PushDriver
-from ingester.pushes.hook_steps import HookName, Patience
 from ingester.pushes.hooks import (
     METHODS,
     PROCEED,
@@ -23,7 +22,7 @@ from ingester.pushes.hooks import (
     HookContext,
     VersionStatistics,
 )
-from ingester.pushes.record import PushRecord, new_push
+from ingester.pushes.record import HookName, Patience, PushRecord, new_push
 from ingester.pushes.states import RegionOrder
 from ingester.pushes.store import HeldPush, PushStore
 from ingester.pushes.tasks import Created, RegionFailed, RegionUnreachable, Rules

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
+from ingester.cli.controller import HookMetrics, PushMetrics
 from ingester.cli.follow_metrics import FollowMetrics
 from ingester.config.settings import NamespaceQuota
 from ingester.errors import ERRORS
@@ -25,7 +26,6 @@ from ingester.observability.metrics import (
     Metrics,
 )
 from ingester.pushes.controller import ControllerStatistics
-from ingester.pushes.metrics import HookMetrics, PushMetrics
 from ingester.pushes.states import Status
 from ingester.reports.replications import PHASES
 

@@ -1,4 +1,4 @@
-"""The generation of a table that a push creates in one store, by its manifest.
+"""The generation of a table that a push creates in one store: created, filled, live, and back.
 
     claimed ─▶ first commit    definition, owner, and since     _push/<push id>/began
                                when rows are replayed           _push/<push id>/base, …/base_of
@@ -10,20 +10,28 @@ attempted (tests/pushes/test_killed_regions). The marks are ``Txn`` actions; the
 this order, the start of the push in microseconds, a manifest version, the generation of that
 manifest, and a number of rows. A push that reuses the id of a deleted one is told apart by its
 start.
+
+    swap      make the push's generation current, by one switch that carries the push's id
+    go_back   make the previous generation current again
+    forbid    no later switch to the push's generation takes effect
+
+Each happens once, however often it is asked for, and despite concurrent switches by others. A
+generation that was rolled back never becomes current again (tests/pushes/test_region_faults).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ingester.pushes.record import PushRecord
 from ingester.pushes.regions.shapes import PushedFile
 from ingester.pushes.regions.store import PATIENCE
-from ingester.pushes.tasks import AnotherStore, RegionFailed
+from ingester.pushes.tasks import AnotherStore, RegionFailed, RegionUnreachable
 from persist.manifest import (
     Action,
     Add,
@@ -32,22 +40,32 @@ from persist.manifest import (
     Proposal,
     Schema,
     Spec,
+    Switch,
+    SwitchedMeanwhile,
+    SwitchRefused,
     TableNotFound,
     TableState,
+    TableVersionNotKept,
     Txn,
+    VersionSealed,
     WriterIdentity,
     claim_of,
     claim_version,
     commit,
+    current_version,
     push_mark,
     rebase,
+    switches,
     version_folder,
 )
 from persist.manifest.table_versions import read_gone
 from persist.store import ObjectStore
+from persist.switching import finish_switch, forbid_switch, load_current, roll_back, switch_version
 from persist.table import TableDefinition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TRIES = 20
+T = TypeVar("T")
 
 
 class ReplayedRows(NamedTuple):
@@ -96,9 +114,14 @@ class PushedGeneration:
         return cls(store, push.namespace, push.table, push.push_id, number, began)
 
     @property
+    def of(self) -> tuple[ObjectStore, str, str]:
+        """The store, the namespace and the table."""
+        return self.store, self.namespace, self.table
+
+    @property
     def manifest(self) -> Manifest:
         """The generation's manifest, which may have no commit yet."""
-        return Manifest(self.store, self.namespace, self.table, self.number)
+        return Manifest(*self.of, self.number)
 
     @property
     def root(self) -> str:
@@ -107,7 +130,7 @@ class PushedGeneration:
 
     def check_not_given_up(self) -> None:
         """Raise :class:`RegionFailed` if the generation was given up."""
-        gone = read_gone(self.store, self.namespace, self.table, self.number)
+        gone = read_gone(*self.of, self.number)
         if gone is not None:
             raise RegionFailed(f"generation {self.number} was given up: {gone.why}")
 
@@ -195,3 +218,120 @@ class PushedGeneration:
 
     def _mark(self, name: str) -> str:
         return push_mark(self.push_id, name)
+
+
+# ------------------------------------------------------------------------------ switch and rollback
+
+
+def generation_before(version: PushedGeneration) -> int:
+    """Return the current generation, or the one before if the push's is current."""
+    current = current_version(*version.of)
+    if current != version.number:
+        return current
+    done = _switches(version)
+    return next(each.previous for each in reversed(done) if each.table_version == current)
+
+
+def swap(version: PushedGeneration) -> int:
+    """Make the push's generation current; return the previous one.
+
+    Raises:
+        RegionFailed: it was given up or rolled back, its data is missing, or it does not follow the
+            current generation.
+    """
+    if _was_rolled_back(version):
+        raise RegionFailed(f"generation {version.number} was current, and rolled back")
+    for each in _switches(version):
+        if each.push_id == version.push_id and each.why == "swap":
+            return each.previous
+    version.check_not_given_up()
+    state = version.made()
+    if version.rows(state) is None:
+        raise RegionFailed(f"the data of generation {version.number} is missing")
+    # Rows are replayed by their position in the manifest of one particular generation.
+    replay = version.replay(state)
+
+    def switch() -> Switch:
+        return switch_version(
+            *version.of,
+            version.number,
+            push_id=version.push_id,
+            since=replay.since,
+            previous=replay.table_version,
+        )
+
+    try:
+        return _settled(version, switch).previous
+    except (SwitchRefused, TableVersionNotKept) as exc:
+        raise RegionFailed(str(exc)) from exc
+
+
+def go_back(version: PushedGeneration) -> bool:
+    """Make the previous generation current again; return whether that is done.
+
+    Raises:
+        RegionFailed: the rollback is impossible, as the message says, or a later generation is
+            current and has to be rolled back first.
+    """
+    with suppress(TableNotFound):
+        load_current(*version.of)  # completes a rollback that was started
+    if current_version(*version.of) != version.number and _was_rolled_back(version):
+        return True
+    if forbid(version):
+        try:
+            _settled(
+                version, lambda: roll_back(*version.of, version.number, push_id=version.push_id)
+            )
+        except (SwitchRefused, TableVersionNotKept) as exc:
+            raise RegionFailed(str(exc)) from exc
+    back = _was_rolled_back(version)
+    if not back and _was_current(version):
+        raise RegionFailed(f"generation {version.number} {_replaced(version)}")
+    return back
+
+
+def forbid(version: PushedGeneration) -> bool:
+    """Return whether the generation is current; if not, it can no longer become so.
+
+    One that was current is kept: a later push may have to return to it.
+    """
+    if current_version(*version.of) != version.number and _was_current(version):
+        return False
+    return forbid_switch(*version.of, version.number, f"push {version.push_id} was given up")
+
+
+def _switches(version: PushedGeneration) -> list[Switch]:
+    return [each.switch for each in switches(*version.of)]
+
+
+def _replaced(version: PushedGeneration) -> str:
+    """The reason why a generation is no longer current."""
+    after = [each for each in _switches(version) if each.previous == version.number]
+    if not after:
+        return "is no longer current"
+    by = f" of push {after[-1].push_id}" if after[-1].push_id else ""
+    return f"was replaced by generation {after[-1].table_version}{by}: roll that one back first"
+
+
+def _was_current(version: PushedGeneration) -> bool:
+    """Whether the generation became current by its push's own swap."""
+    done = _switches(version)
+    return any((each.push_id, each.why) == (version.push_id, "swap") for each in done)
+
+
+def _was_rolled_back(version: PushedGeneration) -> bool:
+    """Whether the generation was current, and rolled back."""
+    done = _switches(version)
+    return any((each.previous, each.why) == (version.number, "rollback") for each in done)
+
+
+def _settled(version: PushedGeneration, call: Callable[[], T]) -> T:
+    """Retry while other switches are active, completing them first."""
+    for _ in range(_TRIES):
+        try:
+            return call()
+        except VersionSealed:
+            finish_switch(*version.of)
+        except SwitchedMeanwhile:
+            continue
+    raise RegionUnreachable("too many concurrent switches of the table")

@@ -18,10 +18,15 @@ from ingester.pushes.config import RegionSettings
 from ingester.pushes.hooks import Comparison, VersionStatistics
 from ingester.pushes.record import PushRecord
 from ingester.pushes.regions.data import SLICE_S, GenerationFolder, RegionData, SourceUnreachable
-from ingester.pushes.regions.generation import PushedGeneration
+from ingester.pushes.regions.generation import (
+    PushedGeneration,
+    forbid,
+    generation_before,
+    go_back,
+    swap,
+)
 from ingester.pushes.regions.shapes import PushedFile
 from ingester.pushes.regions.store import RegionDaemons, RegionStore
-from ingester.pushes.regions.switch import forbid, generation_before, go_back, swap
 from ingester.pushes.regions.tables import ready_table, replay_version
 from ingester.pushes.tasks import Created, RegionFailed, RegionUnreachable
 from persist.manifest import Manifest, ManifestError, TableNotFound, TableState, may_count

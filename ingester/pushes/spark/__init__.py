@@ -2,9 +2,9 @@
 
     ``api`` ─▶ ``frames``: does it fit the tables? ─▶ the push starts
        │
-       ├─▶ ``feed``: a thread leads it (``counting``), or follows its leader
+       ├─▶ ``feed``: a thread leads it, or follows its leader
        └─▶ ``run`` ─▶ ``job`` ─▶ on executors: ``task``
-                └─▶ ``committing``: into the generations of the regions
+                └─▶ commits the files in the generations of the regions
 
 ``result`` is the outcome; ``__main__`` is the job ``python -m ingester.spark.push``.
 

@@ -147,8 +147,7 @@ class _PushCall:
         target_bytes: int,
         progress: Progress | None,
     ) -> PushResult:
-        from ingester.pushes.spark.counting import leadership_of
-        from ingester.pushes.spark.feed import followed, led
+        from ingester.pushes.spark.feed import followed, leadership_of, led
         from ingester.pushes.spark.frames import frame_columns
         from ingester.pushes.spark.run import PushRun
 

@@ -3,7 +3,8 @@
     led        ``leading.lead_held`` in a thread ─▶ each record it saves
     followed   the newest record, once a second; and a warning while the push has no leader
 
-The driver that writes the data only listens. A deposed leader continues as a follower.
+The driver that writes the data only listens. A deposed leader continues as a follower. Regions that
+a job leads count with Spark the nulls that manifests do not know.
 """
 
 from __future__ import annotations
@@ -11,13 +12,23 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from ingester.pushes.driver import utc_now
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ingester.pushes.config import PushConfig, RegionSettings
+from ingester.pushes.driver import HookPanel, utc_now
+from ingester.pushes.hooks import Comparison, VersionStatistics
 from ingester.pushes.leading import Leadership, lead_held, led_by
 from ingester.pushes.record import HistoryEvent, PushRecord, new_events
+from ingester.pushes.regions.region import StoreRegion, open_regions, statistics_of
+from ingester.pushes.spark.frames import named
 from ingester.pushes.store import Deposed, HeldPush, PushStore
+from ingester.spark.read.read_table import read_table
+from persist.manifest import Manifest
 from persist.store import ObjectStore
 
 LOOK_EVERY_S = 1.0
@@ -135,3 +146,100 @@ def _follow(store: ObjectStore, feed: RecordFeed, stop: threading.Event) -> None
                     f" or `ingester pushes resume {newest.record.push_id}`"
                 )
         stop.wait(LOOK_EVERY_S)
+
+
+# ------------------------------------------------------------ leading in a job: complete statistics
+
+
+class NullCounter:
+    """Counts nulls in the tables of regions. Thread-safe."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, str, str, int, int, str], int] = {}
+
+    def count(
+        self,
+        region: RegionSettings,
+        table: tuple[str, str],
+        version: tuple[int, int],
+        columns: Collection[str],
+    ) -> dict[str, int]:
+        """Return the number of nulls in these columns.
+
+        Args:
+            version: the generation, and the version of its manifest.
+
+        Raises:
+            ManifestError, StoreError, TailUnavailable: they cannot be counted now.
+        """
+        with self._lock:  # two hooks share one count
+            keys = {name: (region.url, *table, *version, name) for name in columns}
+            missing = [name for name, key in keys.items() if key not in self._known]
+            if missing:
+                frame = read_table(
+                    self._spark,
+                    region.url,
+                    *table,
+                    version=version[1],
+                    table_version=version[0],
+                    storage_options=region.storage_options,
+                )
+                counts = [F.count(F.when(named(name).isNull(), 1)) for name in missing]
+                [row] = frame.agg(*counts).collect()
+                self._known.update({keys[name]: row[i] for i, name in enumerate(missing)})
+            return {name: self._known[key] for name, key in keys.items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class CountingRegion(StoreRegion):
+    """A region with complete statistics."""
+
+    settings: RegionSettings
+    counter: NullCounter
+
+    def statistics(self, push: PushRecord) -> Comparison | None:
+        """Return the statistics of both generations; None before the push's data."""
+        found = StoreRegion.statistics(self, push)
+        if found is None:
+            return None
+        current = None if found.current is None else self._completed(push, found.current)
+        return Comparison(self._completed(push, found.new), current)
+
+    def _completed(self, push: PushRecord, said: VersionStatistics) -> VersionStatistics:
+        if None not in said.nulls.values():
+            return said
+        with self.home.reached() as store:
+            table = (push.namespace, push.table)
+            state = Manifest(store, *table, said.table_version).load()
+            said = statistics_of(state)
+            unknown = [name for name, nulls in said.nulls.items() if nulls is None]
+            version = (said.table_version, state.version)
+            counted = self.counter.count(self.settings, table, version, unknown)
+        nulls = {**said.nulls, **counted}
+        return VersionStatistics(said.table_version, said.rows, said.bytes, nulls)
+
+
+def leadership_of(
+    config: PushConfig, store: ObjectStore, name: str, panel: HookPanel, spark: SparkSession
+) -> Leadership:
+    """Return the leadership of a push in ``store``; ``name`` is the leader."""
+    counter = NullCounter(spark)
+
+    def regions() -> Mapping[str, StoreRegion]:
+        plain = open_regions(config.regions)
+        return {
+            each.name: CountingRegion(
+                plain[each.name].home,
+                plain[each.name].daemons,
+                plain[each.name].peers,
+                settings=each,
+                counter=counter,
+            )
+            for each in config.regions
+        }
+
+    return Leadership(
+        store=store, controller=name, regions=regions, panel=panel, rules=config.rules()
+    )

@@ -4,7 +4,8 @@
            └────────── the files were decided on by a driver that died ───▲
 
 It leads nothing. It writes the data once, commits it in every reachable region, and requests an
-abort if the data cannot be written. A push that ends early cancels its job.
+abort if the data cannot be written. A push that ends early cancels its job. A region that misses
+the commit copies the data later, so one commit is enough, and an unreachable region fails nothing.
 """
 
 from __future__ import annotations
@@ -12,25 +13,31 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ingester.pushes.config import PushConfig
+from ingester.pushes.config import PushConfig, RegionSettings
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hook_runner import HookCounts
 from ingester.pushes.record import PushRecord
+from ingester.pushes.regions.data import SourceFault, copy_missing, files_of
 from ingester.pushes.regions.region import StoreRegion, open_regions
-from ingester.pushes.spark.committing import commit_everywhere, regions_with_generation, targets_of
+from ingester.pushes.regions.shapes import PushedFile, clash
 from ingester.pushes.spark.feed import UNLED, RecordFeed
 from ingester.pushes.spark.job import DataList, WriteJob, decide, read_data_list
 from ingester.pushes.spark.result import Progress, PushFailed, PushProgress, PushResult, result_of
-from ingester.pushes.spark.task import WriteTask
+from ingester.pushes.spark.task import RegionFolder, WriteTask
 from ingester.pushes.states import Status
 from ingester.pushes.store import PushStore
-from ingester.pushes.tasks import RegionFailed
-from persist.store import ObjectStore
+from ingester.pushes.tasks import AnotherStore, RegionFailed, RegionUnreachable
+from persist.store import ObjectStore, StoreError
+from persist.table import TableDefinition
 
 _LOG = logging.getLogger("ingester.push")
 
@@ -211,3 +218,112 @@ class PushRun:
 
 def _has_data(record: PushRecord) -> bool:
     return any(each.status in _WITH_DATA for each in record.regions)
+
+
+# --------------------------------------------------------------------------------------- committing
+
+
+Refusal = RegionFailed | RegionUnreachable
+"""Why a region did not commit the data: for good, or this time."""
+
+
+class Targets(NamedTuple):
+    """The folders to which a push writes its files, and the table's definition there."""
+
+    places: tuple[RegionFolder, ...]
+    definition: TableDefinition
+
+
+def targets_of(
+    regions: Mapping[str, StoreRegion], settings: Mapping[str, RegionSettings], record: PushRecord
+) -> Targets | None:
+    """Return the reachable regions with a generation of the push; None if there is none.
+
+    Raises:
+        RegionFailed: the tables of two regions differ, or a generation was created in another store
+            than the region has here.
+    """
+    places: list[RegionFolder] = []
+    found: dict[str, TableDefinition] = {}
+    for name in regions_with_generation(record):
+        region, its = regions[name], settings[name]
+        try:
+            definition, root = region.definition(record), region.place(record).root
+        except AnotherStore as exc:
+            raise RegionFailed(f"region {name}: {exc}") from exc
+        except RegionUnreachable:
+            continue
+        for other, table in found.items():
+            if (why := clash(table, definition)) is not None:
+                raise RegionFailed(f"the tables of regions {other} and {name} differ: {why}")
+        found[name] = definition
+        places.append(RegionFolder(name, its.url, dict(its.storage_options), root))
+    if not places:
+        return None
+    return Targets(tuple(places), _common(list(found.values())))
+
+
+def _common(tables: Sequence[TableDefinition]) -> TableDefinition:
+    """The table with the columns that all regions have; no file has a column added since."""
+    first, *others = tables
+    fields = [f for f in first.schema if all(f.name in each.schema.names for each in others)]
+    return replace(first, schema=pa.schema(fields))
+
+
+def regions_with_generation(record: PushRecord) -> list[str]:
+    """Return the names of the active regions that have the push's generation."""
+    return [r.name for r in record.regions if r.table_version is not None and not r.closed]
+
+
+def commit_everywhere(
+    regions: Mapping[str, StoreRegion], record: PushRecord, data: DataList
+) -> dict[str, Refusal | None]:
+    """Commit the data in each region that has all of its files.
+
+    If no region has all files, because each was unreachable for a while, one is completed first.
+
+    Returns:
+        The refusal of each region that was asked; None if it has the data now.
+    """
+    active = regions_with_generation(record)
+    whole = [name for name in active if data.complete_in(name)]
+    if not whole:
+        most = [name for name in active if name in data.places]
+        if not most:
+            return {}
+        whole = [max(most, key=data.count_in)]
+        if (why := _complete(regions, record, data, whole[0])) is not None:
+            return {whole[0]: why}
+    files = [PushedFile.of(file.add) for file in data.files]
+
+    def commit(name: str) -> Refusal | None:
+        try:
+            regions[name].commit_data(record, files)
+        except (RegionUnreachable, RegionFailed) as exc:
+            return exc
+        return None
+
+    with ThreadPoolExecutor(len(whole), thread_name_prefix="push-commit") as pool:
+        return dict(zip(whole, pool.map(commit, whole), strict=True))
+
+
+def _complete(
+    regions: Mapping[str, StoreRegion], record: PushRecord, data: DataList, name: str
+) -> Refusal | None:
+    """Copy what a region lacks, and return why that failed."""
+    try:
+        target = regions[name].place(record)
+        for other in data.places:
+            if other == name:
+                continue
+            taken = [f for f in data.files if name not in f.taken and other in f.taken]
+            with suppress(SourceFault):
+                source = regions[other].place(record)
+                files: Sequence[PushedFile] = [PushedFile.of(file.add) for file in taken]
+                while not copy_missing(source, target, files, files_of(*target)):
+                    pass
+    except (RegionUnreachable, RegionFailed) as exc:
+        return exc
+    except StoreError as exc:
+        return RegionUnreachable(str(exc))
+    return None
