@@ -354,10 +354,11 @@ class _OfStreams(Acknowledgement):
             stream.hand_out()
 
     def answer(self, error: BaseException | None) -> None:
-        """Release what was admitted, and answer what was not answered in :meth:`stored`."""
+        """Release what was admitted, and answer what :meth:`stored` does not."""
         one, slot = self._batches[0]
         one.leave_with(self.operation, len(self._batches))
-        if slot:
+        # The loop may apply a group before the thread that wrote it calls `stored`.
+        if slot or (error is None and one.origin is None):
             return
         for stream, each in self._batches:
             if error is None:

@@ -202,6 +202,7 @@ def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> Wr
     stream = cast(WriteStream, _Stream())
     vars(stream).update(
         plan=plan,
+        origin=None,
         session=OrderedSession(),
         reserve=list,
         check_partitions=check,
@@ -277,3 +278,23 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
         assert [each() for each in kept] == [None] * 3
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("applied_first", [False, True])
+def test_batches_are_accepted_once_whether_stored_or_applied_is_noted_first(
+    applied_first: bool,
+) -> None:
+    """The loop may apply a group before the thread that wrote it notes that it is stored."""
+    stream = _stream(_plan([], KEPT))
+    one = {"time": 1, "host": "a", "v": 0.5}
+    arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
+    [entry] = _coalescer().make(arrivals)
+    entry.seq = 7
+    assert entry.on_stored is not None
+    if applied_first:
+        entry.answer(None)
+        assert [each.slot for each in arrivals] == [[], [], []]
+    entry.on_stored(entry)
+    if not applied_first:
+        entry.answer(None)
+    assert [each.slot for each in arrivals] == [[7], [8], [9]]
