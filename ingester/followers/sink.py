@@ -47,6 +47,8 @@ from ingester.client.wire import Filter
 
 PART, AT = "_part", "_at"
 """The names of the hidden columns of :meth:`Rows.tagged`; no table has columns of these names."""
+_ROOM, _FORMER_ROOM = "ingester.followers.", "ingester.client.follower."
+"""Stored states name the sinks of this room by the room's former name."""
 FROM_FILES = 0
 """The group number of rows that were read from files."""
 StateKey = PartitionKey
@@ -178,13 +180,16 @@ class FollowerSink(ABC):
         By default it is the class's ``version`` if it has one, else a hash of its source code.
         """
         kind = type(self)
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        if name.startswith(_ROOM):
+            name = _FORMER_ROOM + name.removeprefix(_ROOM)
         version = getattr(kind, "version", None)
         if version is not None:
-            return f"{kind.__module__}.{kind.__qualname__}:{version}"
+            return f"{name}:{version}"
         try:
             source = inspect.getsource(kind)
         except (OSError, TypeError):  # made without a file
-            return f"{kind.__module__}.{kind.__qualname__}"
+            return name
         return hashlib.sha256(source.encode()).hexdigest()
 
 

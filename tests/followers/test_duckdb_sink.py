@@ -70,6 +70,11 @@ def test_a_sink_does_all_that_a_follower_can_ask(database: DuckDBDatabase) -> No
     assert database.sink(KEYED).fingerprint() == sink.fingerprint()
 
 
+def test_stored_states_of_earlier_releases_name_the_sink(database: DuckDBDatabase) -> None:
+    name = "ingester.client.follower.duckdb_sink.DuckDBSink:1"
+    assert database.sink(KEYED).fingerprint() == name
+
+
 def test_readers_see_the_columns_of_the_table_and_no_others(
     path: Path, database: DuckDBDatabase
 ) -> None:

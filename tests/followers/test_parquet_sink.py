@@ -55,6 +55,10 @@ def test_a_sink_does_what_a_follower_of_appended_tables_can_ask(sink: ParquetSin
     assert isinstance(sink, TakesBack)
 
 
+def test_stored_states_of_earlier_releases_name_the_sink(sink: ParquetSink) -> None:
+    assert sink.fingerprint() == "ingester.client.follower.parquet_sink.ParquetSink:1"
+
+
 def test_readers_see_the_columns_of_the_table_and_no_others(
     folder: Path, sink: ParquetSink
 ) -> None:
