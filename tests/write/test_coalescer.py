@@ -297,4 +297,5 @@ def test_batches_are_accepted_once_whether_stored_or_applied_is_noted_first(
     entry.on_stored(entry)
     if not applied_first:
         entry.answer(None)
-    assert [each.slot for each in arrivals] == [[7], [8], [9]]
+    slots: list[list[Any]] = [each.slot for each in arrivals]
+    assert slots == [[7], [8], [9]]
