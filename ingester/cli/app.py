@@ -15,7 +15,7 @@ from ingester import __version__
 from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, asks_daemon
 from .daemon_commands import drain, log_level, persist, status
 from .data_commands import checkpoints, create, query, tables, tail, write
-from .exits import USAGE, CommandFailed, end_on_signals
+from .exits import USAGE, CommandFailed, end_on_signals, signals_so_far
 from .follow_commands import follow
 from .manifest_commands import manifest_app
 from .push_commands import controller, pushes_app
@@ -269,6 +269,8 @@ def postgres(
     Needs wal_level = logical and a primary key on each table. After a restart it resumes where it
     stopped.
     """
+    # First: the imports below take long, and a signal meanwhile must end the command in order too.
+    stopped = () if check else signals_so_far()
     from .replicate import run_postgres
 
     options = {
@@ -282,7 +284,7 @@ def postgres(
         "resync": resync or [],
         "resync_all": resync_all,
     }
-    run_postgres(dsn, namespace, options, None if check else endpoint, json)
+    run_postgres(dsn, namespace, options, None if check else endpoint, json, stopped)
 
 
 @app.command()

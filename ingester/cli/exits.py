@@ -22,7 +22,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -138,6 +138,14 @@ def stopped_by_signals() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return stopped
+
+
+def signals_so_far() -> Sequence[int]:
+    """The SIGINTs and SIGTERMs that arrive from now on, which end nothing by themselves."""
+    caught: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: caught.append(number))
+    return caught
 
 
 @contextlib.contextmanager

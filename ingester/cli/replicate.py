@@ -1,7 +1,6 @@
 """``ingester replicate postgres``: read the options, and run the replicator until a signal."""
 
-import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,7 +33,12 @@ def read_dsn(given: str) -> str:
 
 
 def run_postgres(
-    dsn: str, namespace: str, given: Mapping[str, Any], endpoint: str | None, as_json: bool
+    dsn: str,
+    namespace: str,
+    given: Mapping[str, Any],
+    endpoint: str | None,
+    as_json: bool,
+    stopped: Sequence[int],
 ) -> None:
     """Run the replicator, or a dry run.
 
@@ -42,6 +46,7 @@ def run_postgres(
         given: The options by name.
         endpoint: The daemon; None for a dry run.
         as_json: Print the result as JSON.
+        stopped: The signals that were caught: not empty once the replicator should end.
     """
     try:
         import psycopg2  # noqa: F401
@@ -74,14 +79,11 @@ def run_postgres(
 
         check_postgres(options, as_json)
         return
-    follow_postgres(options, endpoint, as_json)
+    follow_postgres(options, endpoint, as_json, stopped)
 
 
-def follow_postgres(options: Options, endpoint: str, as_json: bool) -> None:
-    """Replicate until SIGINT or SIGTERM."""
-    stopped: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda caught, frame: stopped.append(caught))
+def follow_postgres(options: Options, endpoint: str, as_json: bool, stopped: Sequence[int]) -> None:
+    """Replicate until a signal was caught."""
     sending = ReportSender(dialled(endpoint), say, options=connection_options())
     with connect(endpoint, RetryPolicy()) as client, sending as sender:
         try:

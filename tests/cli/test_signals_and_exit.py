@@ -220,3 +220,32 @@ def test_an_answer_is_hidden_until_it_is_complete(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.touch()
     assert path.stat().st_mode == plain.stat().st_mode
+
+
+SIGNALLED_AT_IMPORT = """
+import os, signal, sys
+from ingester.cli import main
+
+class Signal:
+    def find_spec(self, name, *_):
+        if name == "ingester.postgres.replicator":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Signal())
+sys.argv[1:] = ["replicate", "postgres", "host=127.0.0.1 port=1", "n", "--json"]
+sys.argv += ["--endpoint", "grpc://127.0.0.1:1"]
+main()
+"""
+
+
+def test_a_replicator_that_is_stopped_while_it_starts_ends_in_order() -> None:
+    """Its imports take long enough for a service manager to stop it meanwhile."""
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_AT_IMPORT],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=WITHIN_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b'"changes":0' in done.stdout.replace(b" ", b"")

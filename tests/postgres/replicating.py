@@ -20,6 +20,7 @@ from typing import Any
 
 from tests.drivers.daemon import ROOT, Daemon, Launch
 from tests.drivers.ports import steady_flight
+from tests.drivers.waiting import until
 from tests.drivers.warm import Process, warm
 
 
@@ -50,11 +51,22 @@ class Replicating:
 
     def stop(self, timeout_s: float = 60.0) -> dict[str, Any]:
         """Stop the replicator by SIGTERM and return the facts that it prints."""
+        until(
+            self._catches_sigterm, "its handler of SIGTERM", timeout_s
+        )  # Not while the interpreter still starts.
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(timeout_s) == 0, self.said[-4000:]
         out, _ = self.process.communicate()
         facts: dict[str, Any] = json.loads(out)
         return facts
+
+    def _catches_sigterm(self) -> bool:
+        """Whether it has ended, or is past the interpreter's start, where SIGTERM kills it."""
+        if self.process.poll() is not None:
+            return True
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return bool(caught >> signal.SIGTERM - 1 & 1)
 
     def ended(self, timeout_s: float = 60.0) -> int:
         """Wait until the process ends without a signal and return its exit code."""
