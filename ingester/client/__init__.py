@@ -16,15 +16,15 @@ methods for asyncio and trio. ``Client(["a:8082", "b:8082"])`` is a client of se
 failures are a :class:`ClientError`; :mod:`ingester.client.errors` says who must act on each.
 
 A call: ``arguments`` checks what the caller passes, ``client`` makes a body of the protocol
-(``wire``), ``connection`` sends it and retries under a policy (``retry``). ``calls`` lists the
-calls of a client of one daemon or, in ``cluster``, of several. ``connection_options`` holds TLS
-trust and the token; ``credentials`` reads the files they name, again whenever they are replaced.
+(``wire``), ``connection`` sends it and retries under a policy (``retry``), at one daemon or, in
+``cluster``, at several. ``credentials`` has the options for TLS and tokens, and reads the files
+that they name, again whenever they are replaced.
 
 A batch, from :meth:`Writer.write` to its answer:
 
     ``inputs``       converts the caller's data to record batches; ``fitting`` casts them
     ``writer``       opens writers and appends batches; each gets an ``ack``
-    ``sender``       callers wait here; its threads send and read
+    ``sender``       callers append and wait here; ``stream_threads`` send and read
     ``streams``      the stream to the daemon that a ``route`` chooses
     ``delivery``     decides what becomes of a batch, and holds the unanswered ones
     ``undurable``    watches batches at daemons that were left (``cluster``)
@@ -46,8 +46,8 @@ calls, at ``writer`` for writing.
 from .ack import Ack
 from .checkpoints import Checkpoint, ListedCheckpoint, StoredCheckpoint
 from .client import DEFAULT_ENDPOINT, Client
-from .connection_options import ConnectionOptions
 from .copying import TableCopy
+from .credentials import ConnectionOptions
 from .errors import (
     ClientError,
     Forbidden,

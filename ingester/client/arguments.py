@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from .connection_options import ConnectionOptions
+from .credentials import ConnectionOptions
 from .errors import InvalidRequest
 from .retry import RetryPolicy
 

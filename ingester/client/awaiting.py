@@ -18,8 +18,8 @@ import pyarrow as pa
 from .ack import Ack
 from .checkpoints import Checkpoint
 from .client import DEFAULT_ENDPOINT, Client
-from .connection_options import ConnectionOptions
 from .copying import TableCopy
+from .credentials import ConnectionOptions
 from .inputs import Data
 from .retry import RetryPolicy
 from .streams import QueryStream

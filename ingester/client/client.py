@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 
 from . import arguments
-from .calls import Calls, Missing, OneDaemon
 from .checkpoints import (
     Checkpoint,
     ListedCheckpoint,
@@ -21,15 +20,17 @@ from .checkpoints import (
     partition_name,
 )
 from .cluster import ClusterConnection, names_several, sole
-from .connection_options import ConnectionOptions
 from .copying import TableCopy
+from .credentials import ConnectionOptions
 from .errors import Unimplemented
 from .inputs import Data
 from .retry import RetryPolicy
+from .route import OneDaemon
 from .streams import QueryStream
 from .sync_stream import SyncStream
 from .wire import (
     Filter,
+    Missing,
     OriginState,
     Persisted,
     QueryRequest,
@@ -41,7 +42,7 @@ from .wire import (
     encode_schema,
     given,
 )
-from .writer import WhoWrites, Writer, Writers
+from .writer import Calls, WhoWrites, Writer, Writers
 
 DEFAULT_ENDPOINT = "grpc://127.0.0.1:8082"
 

@@ -15,8 +15,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from . import arguments, lifetime, tracing
-from .connection_options import ConnectionOptions
-from .credentials import TLS, Credentials
+from .credentials import TLS, ConnectionOptions, Credentials
 from .errors import (
     ClientError,
     InvalidRequest,

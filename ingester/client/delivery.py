@@ -338,9 +338,11 @@ class Delivery:
         checkpoint: Checkpoint | None,
         ack: Ack,
         traceparent: str | None = None,
-    ) -> None:
-        """Add the newest batch, with the origin's next sequence. The window must have room."""
+    ) -> bool:
+        """Add the newest batch, with the origin's next sequence; false if the window is full."""
         nbytes = self.weight(batch, checkpoint)
+        if not self.window.has_room(nbytes):
+            return False
         if checkpoint is not None and checkpoint.shared is not None and self._is_new(checkpoint):
             self._shared = (checkpoint.shared, shared_id(checkpoint.shared))
         shared = None if checkpoint is None or checkpoint.shared is None else self._shared[1]
@@ -348,6 +350,7 @@ class Delivery:
         carried = None if checkpoint is None else Carried(checkpoint, shared)
         pending = Pending(batch, carried, sequence, ack, nbytes, traceparent=traceparent)
         self.window.append(pending)
+        return True
 
     def weight(self, batch: pa.RecordBatch, checkpoint: Checkpoint | None) -> int:
         """The bytes held until the answer, without shared bytes equal to the previous ones."""

@@ -2,22 +2,22 @@
 
     opened ──▶ lost ──▶ opened again, at the same daemon or another one ──▶ …
 
-The client of one daemon always uses that one (:class:`ToOneDaemon`); the client of several chooses
+The client of one daemon (:class:`OneDaemon`) always uses that one; the client of several chooses
 (:mod:`.cluster.route`). Batches carry their origin and sequence, so each is applied once wherever
 it arrives.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from .connection import Connection, Process
 from .delivery import Pending
 from .errors import ClientError
-from .streams import PutStream
+from .streams import PutStream, QueryStream
 from .tracing import TracedTable
 from .undurable import UndurableBatches
-from .wire import OriginState
+from .wire import Missing, OriginState, QueryRequest
 
 PROCESS_S = 5.0
 """Timeout for asking a daemon which process it is."""
@@ -42,13 +42,6 @@ class RouteRequest(NamedTuple):
         return None if self.traced is None else self.traced.of_stream()
 
 
-def known_at(connection: Connection, request: RouteRequest) -> OriginState:
-    """The state of a writer's origin in its table at a daemon. Raises ClientError."""
-    assert request.origin is not None
-    found = connection.origins(request.origin, request.table)
-    return found[0] if found else OriginState(request.origin)
-
-
 class Loss(NamedTuple):
     """The consequence of a lost stream: the error, and where the next stream goes.
 
@@ -63,40 +56,68 @@ class Loss(NamedTuple):
     suspended: bool = False
 
 
-class Route(Protocol):
-    """A writer's route. :meth:`open`, :meth:`known` and :meth:`position` wait for the network.
+class Route:
+    """A writer's route to the one daemon of its client; subclasses choose among several.
 
-    Attributes:
-        suspended: A daemon that was left may still take the origin back; it must not be reused.
-        process: The daemon's process at the last stream, if it was asked. As long as that process
-            runs, it has everything that it acknowledged.
+    :meth:`open`, :meth:`known` and :meth:`position` wait for the network.
     """
 
-    suspended: bool
-    process: Process | None
+    suspended = False
+    """A daemon that was left may still take the origin back; it must not be reused."""
+    undurable: UndurableBatches | None = None
+    """The batches left at other daemons; None for a single daemon."""
+    process: Process | None = None
+    """The daemon's process at the last stream, if it was asked. As long as that process runs, it
+    has everything that it acknowledged."""
 
-    @property
-    def undurable(self) -> UndurableBatches | None:
-        """The batches left at other daemons; None for a single daemon."""
+    def __init__(self, connection: Connection, request: RouteRequest) -> None:
+        self._connection = connection
+        self._request = request
 
     @property
     def endpoint(self) -> str:
         """The daemon of the last stream."""
+        return self._connection.endpoint
+
+    def _daemon(self) -> Connection:
+        return self._connection
 
     def leave_behind(self, batches: list[Pending], error: ClientError | None) -> None:
-        """Leave acknowledged batches at the last stream's daemon, because of ``error``."""
+        """Leave acknowledged batches at the last stream's daemon, because of ``error``.
+
+        Called only if :attr:`undurable` is set.
+        """
 
     def open(self) -> PutStream:
         """The next stream. Raises a ClientError."""
+        request = self._request
+        return self._connection.put_stream(request.command, request.schema, request.traceparent())
 
     def ask_process(self) -> Process | None:
         """The current process of the last stream's daemon; None if it does not answer."""
+        return self._daemon().process(PROCESS_S)
 
     def position(self) -> int | None:
-        """The origin's last sequence that is certainly safe at the last stream's daemon."""
+        """The origin's last sequence that is certainly safe at the last stream's daemon.
+
+        None if others use the origin as well, or the daemon does not say.
+        """
+        if not self._request.asks or self._request.origin is None:
+            return None
+        try:
+            known = map(self._safe, self._daemon().origins(self._request.origin))
+        except ClientError:
+            return None
+        return max((sequence for sequence in known if sequence is not None), default=None)
+
+    def _safe(self, state: OriginState) -> int | None:
+        return state.memory_sequence
 
     def known(self) -> OriginState:
-        """The origin's state in the table at the daemon."""
+        """The origin's state in the table at the last stream's daemon; empty without the table."""
+        assert self._request.origin is not None
+        found = self._daemon().origins(self._request.origin, self._request.table)
+        return found[0] if found else OriginState(self._request.origin)
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """Report how the last stream ended.
@@ -104,9 +125,11 @@ class Route(Protocol):
         Args:
             unanswered: Batches were sent and none was answered.
         """
+        return Loss(error)
 
     def moves(self) -> bool:
         """Whether the stream should end at the next batch, because a better daemon is available."""
+        return False
 
     def settle(self) -> None:
         """Make acknowledged batches safe before the writer drops them.
@@ -116,52 +139,25 @@ class Route(Protocol):
         """
 
 
-class ToOneDaemon:
-    """The :class:`Route` of a client of one daemon."""
+class OneDaemon(Connection):
+    """The calls of a client of one daemon: those of its :class:`Connection`."""
 
-    suspended = False
-    undurable: UndurableBatches | None = None
+    def route(self, request: RouteRequest) -> Route:
+        """The route that always uses the daemon."""
+        return Route(self, request)
 
-    def __init__(self, connection: Connection, request: RouteRequest) -> None:
-        self._connection = connection
-        self._request = request
-        self.process: Process | None = None
+    def one(self, *_key: str) -> Connection:
+        """The connection itself."""
+        return self
 
-    @property
-    def endpoint(self) -> str:
-        """The one daemon."""
-        return self._connection.endpoint
+    def each(self) -> list[Connection]:
+        """The connection itself."""
+        return [self]
 
-    def leave_behind(self, batches: list[Pending], error: ClientError | None) -> None:
-        """Never called: the daemon is never left for another one."""
+    def rows(self, request: QueryRequest, timeout_s: float | None, _missing: Missing) -> pa.Table:
+        """The whole answer to a query."""
+        return self.read(request.ticket(), timeout_s)
 
-    def open(self) -> PutStream:
-        """The next stream."""
-        request = self._request
-        return self._connection.put_stream(request.command, request.schema, request.traceparent())
-
-    def ask_process(self) -> Process | None:
-        """The daemon's current process."""
-        return self._connection.process(PROCESS_S)
-
-    def position(self) -> int | None:
-        """The last sequence in the daemon's log; None if others use the origin as well."""
-        if not self._request.asks or self._request.origin is None:
-            return None
-        known = [state.memory_sequence for state in self._connection.origins(self._request.origin)]
-        return max((sequence for sequence in known if sequence is not None), default=None)
-
-    def known(self) -> OriginState:
-        """The origin's state in the table at the daemon; empty if there is no such table."""
-        return known_at(self._connection, self._request)
-
-    def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
-        """The error; the next stream goes to the same daemon."""
-        return Loss(error)
-
-    def moves(self) -> bool:
-        """Always false: there is no other daemon."""
-        return False
-
-    def settle(self) -> None:
-        """No-op: no other daemon can take the origin."""
+    def stream_rows(self, request: QueryRequest, _missing: Missing) -> QueryStream:
+        """The answer to a query, batch by batch."""
+        return self.stream(request.ticket())

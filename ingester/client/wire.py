@@ -20,6 +20,8 @@ from .checkpoints import CheckpointMessage
 from .errors import InvalidRequest
 
 Scope = Literal["all", "version", "buffered"]
+Missing = Literal["error", "allow"]
+"""Whether an answer may lack the rows of unreachable daemons."""
 TimestampUnit = Literal["us", "ns"]
 Term: TypeAlias = tuple[str, str] | tuple[str, str, Any]
 """``(column, operator, value)``, or ``(column, "is null")``."""

@@ -3,7 +3,7 @@
 The caller's threads never use the network: they append to a window and wait for room in it.
 
     Writer            what callers have
-      BatchSender            callers wait here; its threads send and read
+      BatchSender       callers append and wait here; its threads send and read
         Route             the daemon of each stream
         PutStream         one stream to the daemon
         Delivery          decides what becomes of a batch: sent again, counted, failed
@@ -28,17 +28,20 @@ import pyarrow as pa
 
 from . import arguments, lifetime
 from .ack import Ack, all_of
-from .calls import Calls
 from .checkpoints import Checkpoint, checked
+from .cluster import ClusterConnection
 from .delivery import Delivery, OriginLease, OriginPool, SendWindow, WindowLimits
 from .errors import ClientError, InvalidRequest, UnknownOutcome
 from .fitting import Fitting, aligned
 from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
 from .retry import RetryPolicy, RetryState
-from .route import Route, RouteRequest
+from .route import OneDaemon, Route, RouteRequest
 from .sender import BatchSender
 from .tracing import TracedTable
 from .wire import WriteResult, put_command
+
+Calls = OneDaemon | ClusterConnection
+"""The calls of a client. They are idempotent and retried."""
 
 _UNKNOWN = pa.schema([])
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from ingester.client.connection import Connection
-from ingester.client.connection_options import ConnectionOptions
+from ingester.client.credentials import ConnectionOptions
 from ingester.client.errors import ClientError, InvalidRequest
 from ingester.client.wire import Filter, encode, encode_filter
 from ingester.followers.errors import SinkFailed, StateDamaged, StateOfAnother, table_recreated

@@ -38,8 +38,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from ingester.client import arguments
-from ingester.client.connection_options import ConnectionOptions
-from ingester.client.credentials import Credentials
+from ingester.client.credentials import ConnectionOptions, Credentials
 from ingester.client.errors import InvalidRequest
 from ingester.config.secret_values import secret_value, stands_elsewhere
 from ingester.config.units import parse_duration

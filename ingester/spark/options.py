@@ -34,7 +34,7 @@ from persist.manifest import Manifest, TableNotFound, TableState, check_kept, ve
 from persist.store import open_store
 
 if TYPE_CHECKING:
-    from ingester.client.connection_options import ConnectionOptions
+    from ingester.client.credentials import ConnectionOptions
 
 _STORAGE = "storage."
 _TABLE = ("url", "path", "namespace", "table")
@@ -211,7 +211,7 @@ class SourceOptions:
             RequestRefused: An option lacks another that it needs.
         """
         # Imported here, as executors load this module and need no client.
-        from ingester.client.connection_options import ConnectionOptions
+        from ingester.client.credentials import ConnectionOptions
         from ingester.client.errors import InvalidRequest
 
         found: dict[str, Any] = {

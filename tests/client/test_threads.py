@@ -18,11 +18,10 @@ from ingester.client import (
     connection,
 )
 from ingester.client.connection import Connection
-from ingester.client.connection_options import ConnectionOptions
-from ingester.client.credentials import Credentials
+from ingester.client.credentials import ConnectionOptions, Credentials
 from ingester.client.delivery import Delivery, Pending, SendWindow, WindowLimits
 from ingester.client.retry import NEVER, RetryState
-from ingester.client.route import RouteRequest, ToOneDaemon
+from ingester.client.route import Route, RouteRequest
 from ingester.client.sender import BatchSender
 from ingester.client.streams import PutStream
 from ingester.client.wire import put_command
@@ -66,7 +65,7 @@ def test_a_failed_thread_fails_the_writer_and_every_ack(daemon: SmallDaemon, whe
     daemon.before = _refuse_everything if where in ("finish_sending", "end") else lambda n: None
     with flight.connect(daemon.endpoint) as connected:
 
-        class Breaking(ToOneDaemon):
+        class Breaking(Route):
             def open(self) -> PutStream:
                 if where == "open":
                     raise Boom(where)

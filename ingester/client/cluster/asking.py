@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, TypeVar
 
-from ..calls import Missing
 from ..connection import Connection
 from ..errors import ClientError, InvalidRequest, TimedOut, Unreachable, is_unavailable
 from ..retry import NEVER, RetryPolicy, RetryState, is_retryable
+from ..wire import Missing
 from .members import AT_ONCE, Members
 
 T = TypeVar("T")

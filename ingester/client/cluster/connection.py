@@ -17,14 +17,13 @@ from typing import Any
 import pyarrow as pa
 
 from .. import arguments
-from ..calls import Missing
 from ..connection import Connection
-from ..connection_options import ConnectionOptions
+from ..credentials import ConnectionOptions
 from ..errors import ClientError, InvalidRequest, Unavailable, is_unavailable
 from ..retry import NEVER, RetryPolicy, RetryState
 from ..route import Route, RouteRequest
 from ..streams import QueryStream
-from ..wire import OriginState, QueryRequest, TableSummary
+from ..wire import Missing, OriginState, QueryRequest, TableSummary
 from . import merging
 from .asking import Asking
 from .daemons import Lookup, addresses_of
@@ -70,7 +69,7 @@ class OneOfSeveral(Connection):
 
 
 class ClusterConnection:
-    """The :class:`ingester.client.calls.Calls` of a client of several daemons. Any thread."""
+    """The calls of a client of several daemons. Any thread."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 
-from ..connection import Connection, Process
+from ..connection import Connection
 from ..delivery import Pending
 from ..errors import (
     ClientError,
@@ -32,7 +32,7 @@ from ..errors import (
     is_unavailable,
     never_connected,
 )
-from ..route import PROCESS_S, Loss, RouteRequest, known_at
+from ..route import Loss, Route, RouteRequest
 from ..streams import PutStream
 from ..undurable import OwnWrites, UndurableBatches
 from ..wire import OriginState
@@ -80,23 +80,22 @@ class SharedRoutes:
             return (table, origin) in self._suspended
 
 
-class ToMany:
-    """The :class:`ingester.client.route.Route` of one writer."""
+class ToMany(Route):
+    """The route of one writer."""
 
     def __init__(self, shared: SharedRoutes, request: RouteRequest) -> None:
+        # Not super().__init__: there is no daemon yet.
         self._shared = shared
         self._members = shared.members
         self._request = request
         self._key = (*request.table, request.origin or uuid.uuid4().hex)
         self._now: str | None = None
         """The daemon of the last stream."""
-        self.process: Process | None = None
         self._next: str | None = None
         """The daemon of the next stream, if it is decided."""
         self._seen = -1
         self._back_at: float | None = None
         self.suspended = shared.is_suspended(request.table, request.origin)
-        self.undurable: UndurableBatches | None = None
         if request.origin is not None:
             self.undurable = UndurableBatches(self._members, request.table, request.origin)
             shared.own_writes.add(self.undurable)
@@ -116,10 +115,6 @@ class ToMany:
         assert self._now is not None
         return self._now
 
-    def ask_process(self) -> Process | None:
-        """The current process of the last stream's daemon; None if it does not answer."""
-        return self._connection(self.endpoint).process(PROCESS_S)
-
     def leave_behind(self, batches: list[Pending], error: ClientError | None) -> None:
         """Leave acknowledged batches at the last stream's daemon."""
         assert self.undurable is not None and self._now is not None
@@ -128,20 +123,11 @@ class ToMany:
     def _best(self) -> str:
         return self._members.order(self._key, self._shared.owner(self._request.table))[0]
 
-    def _connection(self, endpoint: str) -> Connection:
-        return self._members.connection(endpoint)
+    def _daemon(self) -> Connection:
+        return self._members.connection(self.endpoint)
 
-    def position(self) -> int | None:
-        """The last sequence that the last stream's daemon has flushed into files."""
-        if self._now is None or not self._request.asks or self._request.origin is None:
-            return None
-        states = self._connection(self._now).origins(self._request.origin)
-        known = [state.durable_sequence for state in states]
-        return max((sequence for sequence in known if sequence is not None), default=None)
-
-    def known(self) -> OriginState:
-        """The origin's state in the table at the last stream's daemon."""
-        return known_at(self._connection(self.endpoint), self._request)
+    def _safe(self, state: OriginState) -> int | None:
+        return state.durable_sequence  # another daemon may take over what is only in a log
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """Decide where the next stream goes."""

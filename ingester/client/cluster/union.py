@@ -26,11 +26,10 @@ import msgspec
 import pyarrow as pa
 
 from .. import lifetime
-from ..calls import Missing
 from ..connection import Connection
 from ..errors import ClientError, Unavailable, Unreachable
 from ..streams import QueryStream, ReadState
-from ..wire import QueryRequest, SnapshotInfo, encode
+from ..wire import Missing, QueryRequest, SnapshotInfo, encode
 from .asking import Answers, Asking
 from .daemons import different
 

@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from ingester.client.client import Client
-from ingester.client.connection_options import ConnectionOptions
+from ingester.client.credentials import ConnectionOptions
 from ingester.client.errors import ClientError, NotFound, Unimplemented
 from ingester.client.retry import NEVER
 from ingester.client.wire import Persisted

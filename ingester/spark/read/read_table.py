@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from ingester.client.connection_options import ConnectionOptions
+    from ingester.client.credentials import ConnectionOptions
     from ingester.spark.read.scan import Reader
 
 

@@ -26,7 +26,7 @@ from persist.table import TableDefinition
 
 if TYPE_CHECKING:
     from ingester.client.connection import Connection
-    from ingester.client.connection_options import ConnectionOptions
+    from ingester.client.credentials import ConnectionOptions
     from ingester.client.wire import SnapshotInfo
 
 # A version is stale only if loading it took longer than the daemon's query.tail_retain.
