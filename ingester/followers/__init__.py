@@ -9,8 +9,8 @@
 
 The path of a row, module by module: ``follower`` starts a thread per table. ``versions`` chooses
 the table version to follow and prepares coming ones. ``version_copy`` opens the copy of one version
-with its sink. ``followed_copy`` advances it: fill from the files of a manifest version
-(``version_files``, which reads ``files``), resync with what they lack, then live from the ``feed``.
+with its sink. ``followed_copy`` advances it: fill from the ``files`` of a manifest version, resync
+with what they lack, then live from the ``feed``.
 ``applying`` writes rows to the sink. When the manifest has a later version, ``fold`` plans what
 that means for the copy: usually nothing, because its rows arrived live.
 

@@ -1,7 +1,9 @@
 """Applies rows to a sink: live answers, files, and the plan for a later manifest version.
 
 Everything happens in the caller's transaction and keeps the ledger of groups in line with the rows.
-If a sink cannot take rows back, :class:`RebuildNeeded` is raised before anything is changed.
+If a sink cannot take rows back, :class:`RebuildNeeded` is raised before anything is changed. A
+version is identified by its number and its unique id, so a table that was dropped and created again
+is detected.
 
 In a keyed table the last row of a key in an answer counts, whether it is a deletion or not. So no
 key occurs twice, and puts and deletes may be applied in either order.
@@ -10,7 +12,7 @@ key occurs twice, and puts and deletes may be applied in either order.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -18,14 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.followers.errors import FellBehind
+from ingester.followers.errors import FellBehind, TableReplaced, table_recreated
 from ingester.followers.feed import OPERATION, GroupOf, LiveAnswer, LiveBatch
 from ingester.followers.files import FilePiece, Files, fitted, selected
-from ingester.followers.fold import Fold
+from ingester.followers.fold import Fold, fold_appended, fold_keyed
 from ingester.followers.place import RebuildNeeded, SinkCalls, StateKeeper
 from ingester.followers.sink import FROM_FILES, FollowedTable, Rows, Run
 from ingester.followers.state import FollowedGroup, Ledger, part_name
-from persist.manifest import Add, PartitionKey, TableState
+from persist.manifest import Add, PartitionKey, TableState, VersionNotKept
 from persist.table import TableDefinition
 
 DELETE = "delete"
@@ -88,7 +90,7 @@ class Resync(Exception):
 
 
 class Applying:
-    """Adds rows to one sink and removes them."""
+    """Adds rows to one sink and removes them, and knows the version whose files the copy has."""
 
     def __init__(
         self,
@@ -104,22 +106,91 @@ class Applying:
         self._keeper = keeper
         self._progress = progress
         self._schema = table.schema
+        self._known: TableState | None = None
 
-    def learn_columns(self, now: TableState) -> None:
+    def forget(self) -> None:
+        """Rely on the stored state alone."""
+        self._known = None
+
+    def begin(self, version: TableState) -> None:
+        """Set the version whose files the copy has; the caller writes it into the state."""
+        self._known = version
+
+    def version(self) -> TableState:
+        """The manifest's state at the version that the copy has.
+
+        Raises:
+            RebuildNeeded: Garbage collection removed it.
+            TableReplaced: It belongs to another table of the same name.
+        """
+        kept = self._keeper.state
+        if self._known is None or self._known.version != kept.version:
+            try:
+                found = self._files.version(kept.version)
+            except VersionNotKept as exc:
+                if exc.newest < kept.version:
+                    raise self._recreated(kept.version) from exc
+                raise RebuildNeeded from exc
+            if found.uid != kept.uid:
+                raise self._recreated(kept.version)
+            self._known = found
+            self._learn_columns(found)
+        return self._known
+
+    def fold(self, now: TableState, emptied: Collection[PartitionKey] | None = None) -> None:
+        """Apply the files of a later version.
+
+        Args:
+            emptied: If all groups were removed before: the partitions of a keyed table that have
+                to be read again because of it.
+
+        Raises:
+            Resync: Groups have to be read again and were not removed.
+            RebuildNeeded, TableReplaced: As for :meth:`version`.
+        """
+        before = self.version()
+        plan = self._plan(before, now) if now.version != before.version else Fold()
+        if emptied is not None:
+            plan.reloads = list(dict.fromkeys([*plan.reloads, *emptied]))
+            plan.diffs = [partition for partition in plan.diffs if partition not in emptied]
+        elif plan.resync:
+            raise Resync
+        self._carry_out(plan, before, now)
+        self._known = now
+        self._keeper.set(version=now.version, uid=now.uid)
+
+    def _plan(self, before: TableState, now: TableState) -> Fold:
+        if now.version < before.version:
+            raise self._recreated(before.version)
+        try:
+            changes = self._files.changes(before.version, now.version)
+        except VersionNotKept as exc:
+            raise RebuildNeeded from exc
+        ledger, seen = self._keeper.ledger, self._keeper.seen
+        if self._table.keyed:
+            return fold_keyed(ledger, seen, before, now, changes)
+        return fold_appended(
+            ledger, seen, before, now, changes, lambda add: self._files.count(now, add)
+        )
+
+    def _recreated(self, version: int) -> TableReplaced:
+        return table_recreated(self._table.namespace, self._table.table, version)
+
+    def _learn_columns(self, now: TableState) -> None:
         """Add the columns of a version, unless columns were selected."""
         if self._table.columns is None:
             schema = selected(TableDefinition.of_state(now).schema, None)
             self._schema = with_new_columns(self._schema, schema)
 
-    def take(self, answers: Sequence[LiveAnswer], known: TableState) -> None:
+    def take(self, answers: Sequence[LiveAnswer]) -> None:
         """Put the rows of consecutive answers and advance the state.
 
-        Args:
-            known: The version whose files the copy has; rows in these are skipped.
+        Rows in the files of the copy's version are skipped.
 
         Raises:
             Resync: A group is partly in files.
         """
+        known = self.version()
         for answer in answers if self._table.columns is None else ():
             self._schema = with_new_columns(self._schema, answer.schema)
         schema, seen = self._schema, self._keeper.seen
@@ -174,12 +245,12 @@ class Applying:
         self._take_back(groups)
         return []
 
-    def carry_out(self, plan: Fold, before: TableState, now: TableState) -> None:
+    def _carry_out(self, plan: Fold, before: TableState, now: TableState) -> None:
         """Execute a plan, so that the copy has the files of a later version."""
         if (plan.taken_back or plan.reloads) and not self._sink.takes_back:
             raise RebuildNeeded
         ledger = self._keeper.ledger
-        self.learn_columns(now)
+        self._learn_columns(now)
         self._take_back(plan.taken_back)
         ledger.drop([*plan.retired, *plan.taken_back])
         for partition in plan.reloads:

@@ -29,7 +29,6 @@ the zone. Types are always explicit, because DuckDB's own choice differs between
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -304,19 +303,13 @@ def _written(kind: pa.DataType) -> pa.DataType:
     t = pa.types
     if t.is_timestamp(kind) and kind.unit == "ns":
         return pa.timestamp("ns")
-    return _inside(kind, _written)
-
-
-def _inside(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """The same type with ``change`` applied to its element types."""
-    t = pa.types
     if t.is_list(kind):
-        return pa.list_(change(kind.value_type))
+        return pa.list_(_written(kind.value_type))
     if t.is_map(kind):
-        return pa.map_(change(kind.key_type), change(kind.item_type))
+        return pa.map_(_written(kind.key_type), _written(kind.item_type))
     if t.is_struct(kind):
         return pa.struct(
-            [pa.field(f.name, change(f.type)) for f in map(kind.field, range(kind.num_fields))]
+            [pa.field(f.name, _written(f.type)) for f in map(kind.field, range(kind.num_fields))]
         )
     return kind
 

@@ -180,11 +180,11 @@ class DuckDBSink(FollowerSink):
 
     def take_back(self, part: str, groups: Sequence[int]) -> None:
         """Remove the rows of these groups from a partition."""
-        _take_back(self.connection, self._newest(), self._part(part), groups)
+        _take_back(self.connection, self._newest(), self._part(part), "", groups)
 
     def take_back_all(self, part: str, keep: Sequence[int] = ()) -> None:
         """Remove all rows of a partition except those of the groups to keep."""
-        _take_back_all(self.connection, self._newest(), self._part(part), keep)
+        _take_back(self.connection, self._newest(), self._part(part), "NOT", keep)
 
     def drop_version(self, table_version: int) -> None:
         """Remove the copies of another version of the table."""
@@ -330,22 +330,13 @@ def _delete_keys(connection: DuckDBPyConnection, copy: CopyRow, keys: pa.Table) 
 
 
 def _take_back(
-    connection: DuckDBPyConnection, copy: CopyRow, part: int, groups: Sequence[int]
+    connection: DuckDBPyConnection, copy: CopyRow, part: int, which: str, groups: Sequence[int]
 ) -> None:
-    """Remove a partition's rows of these groups."""
+    """Remove a partition's rows of these groups; with ``NOT``, those of all others."""
     connection.execute(
-        f"DELETE FROM {copy.rows} WHERE {quoted(PART)} = ? AND list_contains(?, {quoted(AT)})",
+        f"DELETE FROM {copy.rows} WHERE {quoted(PART)} = ?"
+        f" AND {which} list_contains(?, {quoted(AT)})",
         [part, list(groups)],
-    )
-
-
-def _take_back_all(
-    connection: DuckDBPyConnection, copy: CopyRow, part: int, keep: Sequence[int]
-) -> None:
-    """Remove a partition's rows of all other groups."""
-    connection.execute(
-        f"DELETE FROM {copy.rows} WHERE {quoted(PART)} = ? AND NOT list_contains(?, {quoted(AT)})",
-        [part, list(keep)],
     )
 
 
@@ -411,16 +402,10 @@ def _with_equal_keys(rows: pa.Table) -> str:
     return "?"
 
 
-class _registered:
-    """Registers an Arrow table under the name ``sent`` for the block."""
-
-    def __init__(self, connection: DuckDBPyConnection, rows: pa.Table) -> None:
-        self._connection, self._rows = connection, rows
-
-    def __enter__(self) -> None:
-        self._connection.register("sent", self._rows)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # In a failed transaction this would fail as well and hide the first error.
-        if kind is None:
-            self._connection.unregister("sent")
+@contextlib.contextmanager
+def _registered(connection: DuckDBPyConnection, rows: pa.Table) -> Iterator[None]:
+    """Register an Arrow table under the name ``sent`` for the block."""
+    connection.register("sent", rows)
+    yield
+    # Not in a failed transaction: it would fail as well and hide the first error.
+    connection.unregister("sent")

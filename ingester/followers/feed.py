@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -191,15 +192,6 @@ class DaemonFeed:
         return answer
 
 
-class _Question:
-    """One question, asked in a thread."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.answer: LiveAnswer | None = None
-        self.error: BaseException | None = None
-
-
 class InterruptibleFeed:
     """Asks another feed in a thread and stops waiting when the follower closes.
 
@@ -212,24 +204,20 @@ class InterruptibleFeed:
 
     def ask(self, after: FeedPosition | None, version: int | None, wait_s: float) -> LiveAnswer:
         """See :class:`Feed`. Raises :class:`Closed` as well."""
-        question = _Question()
+        asked: Future[LiveAnswer] = Future()
 
         def ask() -> None:
             try:
-                question.answer = self._feed.ask(after, version, wait_s)
+                asked.set_result(self._feed.ask(after, version, wait_s))
             except BaseException as exc:
-                question.error = exc
-            question.done = True
+                asked.set_exception(exc)
             self._closing.wake()
 
         threading.Thread(target=ask, name="follower-feed", daemon=True).start()
-        self._closing.wait_for(lambda: self._closing() or question.done)
-        if not question.done:
+        self._closing.wait_for(lambda: self._closing() or asked.done())
+        if not asked.done():
             raise Closed
-        if question.error is not None:
-            raise question.error
-        assert question.answer is not None
-        return question.answer
+        return asked.result()
 
 
 def read_answer(stream: QueryStream) -> LiveAnswer:

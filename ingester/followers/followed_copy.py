@@ -14,7 +14,7 @@ checks this with a sink that fails anywhere. One thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -32,10 +32,13 @@ from ingester.followers.state import (
     Ledger,
     part_name,
 )
-from ingester.followers.version_files import BESIDE_BYTES, FILL_BYTES, CopiedVersion, Filling
-from persist.manifest import TableState
+from persist.manifest import Add, TableState
 from persist.store import ObjectNotFound as FileGone
 
+FILL_BYTES = 256 << 20
+"""The approximate bytes of files that one transaction puts."""
+BESIDE_BYTES = 32 << 20
+"""The same while another version of the table is followed live, which waits for it."""
 TAKE_BYTES = 32 << 20
 """The approximate bytes of live answers that one transaction takes."""
 BEFORE_ALL = FeedPosition(0, -1)
@@ -67,10 +70,8 @@ class FollowedCopy:
         self._files, self._feed, self._sink = source.files, source.feed, place.sink
         self._keeper = StateKeeper(place, table.key(place.name), state, ledger)
         self._applying = Applying(table, self._files, self._sink, self._keeper, self.progress)
-        self._version = CopiedVersion(table, self._files, self._applying, self._keeper)
-        self._filling = Filling(
-            self._files, self._sink, self._applying, self._keeper, self.progress
-        )
+        self._steps: Iterator[None] | None = None
+        """The fill under way, a few files at each step."""
         self._resyncs = False
         self._unsure = False
         """A step failed: what was remembered may differ from what is stored."""
@@ -106,7 +107,7 @@ class FollowedCopy:
 
     def _advance(self, wait_s: float) -> None:
         if self.state.filled is not None:
-            self._filling.step(self._version.state(), FILL_BYTES)
+            self._fill(FILL_BYTES)
         elif self._resyncs or self.state.position is None or not self.state.complete:
             self._resync()
         else:
@@ -114,19 +115,50 @@ class FollowedCopy:
 
     def _prepare(self) -> None:
         if self.state.filled is not None:
-            self._filling.step(self._version.state(), BESIDE_BYTES)
+            self._fill(BESIDE_BYTES)
             return
-        now = self._files.newest(self._version.state())
+        now = self._files.newest(self._applying.version())
         if now.version != self.state.version:
             with self._keeper.transaction():
-                self._version.fold(now, ())
+                self._applying.fold(now, ())
+
+    def _fill(self, nbytes: int) -> None:
+        """Put the rows of the next files, about ``nbytes`` of them, in one transaction.
+
+        Files are put whole, in the order of their paths, and the state counts them; an interrupted
+        fill continues from there.
+        """
+        self._steps = self._steps or self._filled(nbytes)
+        if next(self._steps, self) is self:
+            self._steps = None
+
+    def _filled(self, nbytes: int) -> Iterator[None]:
+        state = self._applying.version()
+        adds = [state.files[path] for path in sorted(state.files)]
+        done = self._keeper.state.filled or 0
+        self.progress.filling(adds, done)
+        left = adds[done:]
+        local = self._files.local(left) if self._sink.takes_files else None
+        pieces = iter(self._files.pieces(state, left)) if local is None else iter(())
+        for first, last in _chunks(left, nbytes):
+            with self._keeper.transaction():
+                if local is not None:
+                    self._sink.put_files(local[first:last])
+                else:
+                    for _ in left[first:last]:
+                        self._applying.put_file(pieces)
+                self._keeper.set(filled=done + last)
+            self.progress.filled(adds[: done + last])
+            yield
+        with self._keeper.transaction():
+            self._keeper.set(filled=None)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Take a step; after a failed one, continue from the stored state."""
         try:
             if self._unsure:
-                self._version.forget()
-                self._filling.forget()
+                self._applying.forget()
+                self._steps = None
                 self._keeper.read()
                 self._may_lag = not self._together
             self._unsure = True
@@ -145,9 +177,9 @@ class FollowedCopy:
     def begin(self, selection: CopySelection | None = None) -> None:
         """Begin a new copy beside the existing one."""
         self._unsure = True
-        self._filling.forget()
+        self._steps = None
         now, was = self._files.newest(), self.state
-        self._version.begin(now)
+        self._applying.begin(now)
         self._may_lag = False
         parts = sorted(part_name(partition) for partition in now.partitions)
         replaces = was.complete or was.replaces
@@ -168,7 +200,7 @@ class FollowedCopy:
 
     def begin_behind(self, version: TableState, position: FeedPosition | None) -> None:
         """Begin the copy after a version's files, or after a position."""
-        self._version.begin(version)
+        self._applying.begin(version)
         with self._keeper.transaction():
             self._sink.start_version((), not self.state.replaces)
             if position is not None:
@@ -195,7 +227,7 @@ class FollowedCopy:
         Raises:
             RebuildNeeded, TableReplaced: The state's version does not exist.
         """
-        self._version.state()
+        self._applying.version()
         self._may_lag = not self._together
         with self._keeper.transaction():
             self._sink.recovery()
@@ -217,11 +249,11 @@ class FollowedCopy:
         with self._keeper.transaction():
             emptied = self._applying.take_out_groups()
             self._keeper.set(position=None)
-            self._version.fold(now, emptied)
-            self._applying.take([answer], now)
+            self._applying.fold(now, emptied)
+            self._applying.take([answer])
             while answer.more:
                 answer = self._ask(self.state.position, now.version, 0.0)
-                self._applying.take([answer], now)
+                self._applying.take([answer])
             if not self.state.complete:
                 self._sink.end_version()
                 self._keeper.set(complete=True, replaces=False)
@@ -246,9 +278,9 @@ class FollowedCopy:
         moved = moved and not last.more
         if any(each.batches for each in answers) or moved or not self._is_passed(last.position):
             with self._keeper.transaction():
-                self._applying.take(answers, self._version.state())
+                self._applying.take(answers)
                 if moved:
-                    self._version.fold(self._files.version(last.version, self._version.state()))
+                    self._applying.fold(self._files.version(last.version, self._applying.version()))
         if not last.more:
             self._may_lag = False
             self.progress.caught_up(last, asked_at)
@@ -262,7 +294,7 @@ class FollowedCopy:
 
         Then files have rows that come before those of the feed.
         """
-        before = self._version.state()
+        before = self._applying.version()
         if self._files.version(version, before).imports != before.imports:
             raise Resync
 
@@ -283,7 +315,7 @@ class FollowedCopy:
             self._unsure = False  # nothing was changed; the stored state may be older than this one
             raise Resync
         with self._keeper.transaction():
-            self._version.fold(self._files.version(version, self._version.state()))
+            self._applying.fold(self._files.version(version, self._applying.version()))
 
     def _check_known(self) -> None:
         """Check that the daemon sends rows again that the state does not cover.
@@ -316,7 +348,7 @@ class FollowedCopy:
     def _version_with_tail(self) -> tuple[TableState, LiveAnswer]:
         """The newest version and the first answer of what its files lack."""
         for attempt in range(1, TRIES + 1):
-            now = self._files.newest(self._version.state())
+            now = self._files.newest(self._applying.version())
             try:
                 return now, self._ask(None, now.version, 0.0)
             except Unavailable as exc:
@@ -338,3 +370,13 @@ def other_daemon(state: FollowState, found: str) -> StateOfAnother:
         f"the copy of {state.namespace}/{state.table} follows daemon {state.ingester_id!r}, but"
         f" {found!r} answered: follow that one into another copy, or seek to the beginning"
     )
+
+
+def _chunks(adds: Sequence[Add], most: int) -> Iterator[tuple[int, int]]:
+    """Ranges of files of about ``most`` bytes."""
+    first = nbytes = 0
+    for place, add in enumerate(adds, 1):
+        nbytes += add.bytes
+        if nbytes >= most or place == len(adds):
+            yield first, place
+            first, nbytes = place, 0
