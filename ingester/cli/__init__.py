@@ -19,7 +19,7 @@ fast. A command runs in a module that is imported when it is called:
     ``replication_status``                   replicators and their tables
     ``replicate_verify``                     a source compared with its copy
     ``tokens``                               the token file of a daemon
-    ``follow``, ``follow_metrics``           local copies of tables
+    ``follow``                               local copies of tables
     ``controller``                           leads pushes
     ``pushes``                               status and end of pushes; ``push_rows``: as tables
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
 from ingester.cli.controller import HookMetrics, PushMetrics
-from ingester.cli.follow_metrics import FollowMetrics
+from ingester.cli.follow import FollowMetrics
 from ingester.config.settings import NamespaceQuota
 from ingester.errors import ERRORS
 from ingester.observability.gauges import MAX_NAMESPACES, MAX_TABLE_PHASES, GaugeCollector
