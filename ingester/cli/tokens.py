@@ -9,8 +9,14 @@ from ingester.config.settings import ConfigError
 from ingester.config.sources import load
 from ingester.config.units import parse_duration
 from ingester.server.auth.rights import BadGrant
-from ingester.server.auth.token_file import change_tokens, read_tokens
-from ingester.server.auth.tokens import BadTokens, TokenFile, new_token, revoked
+from ingester.server.auth.tokens import (
+    BadTokens,
+    TokenFile,
+    change_tokens,
+    new_token,
+    read_tokens,
+    revoked,
+)
 
 from .exits import USAGE, CommandFailed
 from .printing import print_json, print_line, print_table

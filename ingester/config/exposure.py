@@ -12,11 +12,6 @@ def exposed_listeners(settings: Settings) -> list[str]:
     return [name for name, at in addresses.items() if not is_loopback(split_address(at)[0])]
 
 
-def asks_for_tokens(settings: Settings) -> bool:
-    """Return whether every caller needs a token."""
-    return settings.auth.enabled
-
-
 def is_insecure(settings: Settings) -> bool:
     """Return whether other machines reach a listener without TLS or tokens."""
     return bool(exposed_listeners(settings)) and bool(_lacking(settings))
@@ -43,4 +38,4 @@ def check_exposure(settings: Settings) -> None:
 
 def _lacking(settings: Settings) -> list[str]:
     missing = [] if settings.tls.cert else ["TLS (tls.cert, tls.key)"]
-    return missing + ([] if asks_for_tokens(settings) else ["tokens (auth.tokens)"])
+    return missing + ([] if settings.auth.enabled else ["tokens (auth.tokens)"])

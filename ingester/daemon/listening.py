@@ -28,13 +28,12 @@ from ingester.daemon.status import StatusPublisher
 from ingester.errors import Stopping
 from ingester.observability.log_levels import LogLevels
 from ingester.query.stream import AnswerStream
-from ingester.server.flight.listen_address import ListenAddress
-from ingester.server.flight.put_reader import PutLimits
-from ingester.server.flight.server import IngesterServer
+from ingester.server.flight.put_messages import PutLimits
+from ingester.server.flight.server import IngesterServer, ListenAddress
 from ingester.server.http.server import ListenError
 from ingester.server.portal import Portal
 from ingester.server.services import Services
-from ingester.server.tls.certificates import Certificates, TlsError
+from ingester.server.tls import Certificates, TlsError
 from ingester.tables.ddl import shapes_of
 from ingester.write.combiner import Combiner
 from wal import Log

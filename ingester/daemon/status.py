@@ -29,7 +29,15 @@ from ingester.daemon.assembly import Runtime
 from ingester.daemon.disks import Disks
 from ingester.daemon.loop_watch import TURN_S, LoopWatch
 from ingester.daemon.service_manager import Phase
-from ingester.daemon.status_items import LISTS, busiest, followers_of, namespaces_of, table_status
+from ingester.daemon.status_items import (
+    LISTS,
+    busiest,
+    followers_of,
+    namespaces_of,
+    seen,
+    status_seen,
+    table_status,
+)
 from ingester.daemon.store_probe import StoreProbe
 from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
@@ -59,7 +67,7 @@ from ingester.observability.status import (
 )
 from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
 from ingester.observability.table_detail import TableView
-from ingester.server.auth.views import Sees, seen, status_seen
+from ingester.server.auth.rights import Sees
 from ingester.server.http.app import Purpose
 from persist.store import ObjectStore
 from persist.store.watched import ANSWERS, Tally

@@ -1,36 +1,83 @@
-"""The long lists of the status: tables, origins, followers, replications, namespaces.
+"""The long lists of the status, and the part of a status that a caller sees.
 
-A page costs one pass over the keys of its list, and only its own items are made. Loop only.
+The lists are tables, origins, followers, replications and namespaces. A page costs one pass over
+the keys of its list, and only its own items are made. For a caller who does not see all namespaces,
+lists are cut to its own, and texts that may name any namespace (the log's problems, unreadable
+paths) are left out. Totals stay. Loop only.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ingester.buffer import TableBuffer
 from ingester.daemon.assembly import Runtime
 from ingester.observability.status import (
     CheckpointStatus,
+    DaemonStatus,
     FollowerStatus,
     NamespaceQuotas,
     NamespaceStatus,
     OriginStatus,
     ReplicationStatus,
     TableStatus,
+    TokenStatus,
 )
 from ingester.observability.status_lists import TOP
-from ingester.server.auth.views import Sees, seen
+from ingester.server.auth.rights import Sees
+
+_UNTOLD = "told to those who have '*'"
+
+
+class _Placed(Protocol):
+    @property
+    def namespace(self) -> str: ...
+
+
+P = TypeVar("P", bound=_Placed)
+
+
+def seen(placed: Iterable[P], sees: Sees | None) -> list[P]:
+    """Return the items in namespaces that the caller sees; None sees all."""
+    return [each for each in placed if sees is None or sees(each.namespace)]
+
+
+def status_seen(status: DaemonStatus, sees: Sees | None) -> DaemonStatus:
+    """Return the part of a status that its caller sees; None sees everything.
+
+    Tables, origins, followers, replications and namespaces have been cut by :func:`seen` before.
+    """
+    if sees is None:
+        return status
+    return replace(
+        status,
+        # An error may name an object, and that its table.
+        store_state=replace(status.store_state, last_error=None),
+        drain=replace(status.drain, problem=None),
+        adoptions=[replace(each, problem=None) for each in status.adoptions],
+        persist=replace(status.persist, last=seen(status.persist.last, sees)),
+        pushes=seen(status.pushes, sees),
+        push_reading=replace(
+            status.push_reading,
+            failure=status.push_reading.failure and _UNTOLD,
+            unreadable=[],
+        ),
+        transform=replace(status.transform, hung_calls={}),
+        security=replace(status.security, callers=TokenStatus()),
+        errors=[],
+    )
 
 
 def table_status(runtime: Runtime, table: TableBuffer) -> TableStatus:
     """Return the status of one table, with its checkpoints."""
     totals = runtime.tables.tree.checkpoints.statistics(table.key)
     checkpoints = msgspec.convert(totals, CheckpointStatus, from_attributes=True)
-    return msgspec.structs.replace(table.statistics(), checkpoints=checkpoints)
+    return replace(table.statistics(), checkpoints=checkpoints)
 
 
 def busiest(tables: Iterable[TableBuffer]) -> list[TableBuffer]:

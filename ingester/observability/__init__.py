@@ -25,8 +25,7 @@ To find out why a batch was refused, for example with ``memory``:
 2. ``deploy/RUNBOOK.md`` has an entry with the name of the alarm: ``memory-high``.
 3. In the code, ``ingester.errors`` maps the code to its class, ``MemoryFull``. For a batch,
    ``AdmissionControl.enter`` in ``ingester.write.admission`` decides, by the watermarks of
-   ``ingester.memory.ledger`` and the quotas and shares of ``ingester.quotas.namespaces``. Three
-   other places refuse with this class: a message without memory to decode it
-   (``ingester.server.flight.put_reader``), open transactions (``ingester.replication.service``) and
+   ``ingester.memory.ledger`` and the quotas and shares of ``ingester.quotas.namespaces``. Two
+   other places refuse with this class: open transactions (``ingester.replication.service``) and
    copies of whole tables (``ingester.copies.copy_files``).
 """

@@ -21,7 +21,7 @@ from ingester.query.stream import AnswerStream
 from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.server.auth.access import Access
-from ingester.server.auth.views import Sees
+from ingester.server.auth.rights import Sees
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.write.checkpoints import CheckpointCalls

@@ -12,7 +12,6 @@
 
     ``operation_log``    queues operations for `wal`, and applies durable groups to the buffers
     ``acknowledgement``  follows an operation to its answer: counted, traced, released, answered
-    ``answer``           the answers as DoPut sends them, in the order of the stream's batches
 
     ``admission`` admits a batch by its bytes, ``partition_room`` by the partitions that it opens.
     ``checkpoints`` answers sources that ask for their state, or store one without rows.

@@ -11,10 +11,26 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import msgspec
+
 from ingester.dml.operation import Operation
 from ingester.observability.metrics import Metrics
 from ingester.origins.origin_table import Fate, Fates
 from wal import Entry
+
+
+class PutAnswer(msgspec.Struct, frozen=True):
+    """The metadata of one PutResult. ``sequence`` and ``epoch`` are the daemon's own."""
+
+    accepted: bool
+    sequence: int
+    epoch: int
+    duplicate: bool = False
+    memory_sequence: int | None = None
+    durable_sequence: int | None = None
+    first: bool = False
+    traces: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether batches of the stream may name their span; in the first answer only."""
 
 
 class Acknowledgement:

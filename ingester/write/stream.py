@@ -20,9 +20,8 @@ from ingester.origins.checkpoints import Checkpoints
 from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.quotas.use import NO_QUOTA
-from ingester.write.acknowledgement import Acknowledgement
+from ingester.write.acknowledgement import Acknowledgement, PutAnswer
 from ingester.write.admission import AdmissionControl, Relief
-from ingester.write.answer import PutAnswer
 from ingester.write.dedup import Deduplication
 from ingester.write.metadata import fitted
 from ingester.write.operation_log import OperationLog

@@ -13,9 +13,8 @@ import trio
 from ingester.config.settings import TlsSettings
 from ingester.config.watched_files import WatchedFiles, read_regular
 from ingester.server.auth.jwt_tokens import JwksUnreachable, JwtTokens
-from ingester.server.auth.token_file import WatchedTokens, change_tokens
-from ingester.server.auth.tokens import BadTokens
-from ingester.server.tls.held import HeldCertificates
+from ingester.server.auth.tokens import BadTokens, WatchedTokens, change_tokens
+from ingester.server.tls import HeldCertificates
 from tests.drivers.certificates import Authority
 from tests.server.auth.provider import RSA, public, write_keys
 from tests.server.auth.test_jwt_tokens import settings

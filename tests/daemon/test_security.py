@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from ingester.config.settings import ConfigError
 from ingester.config.sources import load
 from ingester.daemon.security import Security
-from ingester.server.tls.certificates import TlsError
+from ingester.server.tls import TlsError
 from tests.cli.conftest import check_refused, run_command
 
 OPEN = {"flight.listen": "0.0.0.0:0", "http.listen": "[::]:0"}

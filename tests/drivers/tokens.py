@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingester.server.auth.token_file import change_tokens
-from ingester.server.auth.tokens import TokenFile, new_token, revoked
+from ingester.server.auth.tokens import TokenFile, change_tokens, new_token, revoked
 
 
 class Tokens:

@@ -1,13 +1,10 @@
 """Authentication and rights: tokens, grants, and the one place where both are checked.
 
-    ``opening``          opens all of this from the settings, and reloads tokens and keys
     a call ─▶ Flight's middleware, or HTTP's entrance ─▶ ``access``: its token becomes a caller
-       ``tokens``        a token of ours: how it is made, hashed and found
-       ``token_file``    the file that stores them: read, watched, replaced atomically
+       ``tokens``        tokens of ours: made, hashed and found, and their file
        ``jwt_tokens``    an OpenID Connect provider's tokens and published keys
     a caller ─▶ ``access``: the right that the request needs, against the caller's grants
        ``rights``        rights, grants, callers, and the table of what each request needs
-       ``views``         cuts answers about all namespaces to those that a caller may see
     refusals and administrative actions ─▶ ``audit``
 
 A request that is not in that table is refused, and so is a call without a caller

@@ -22,7 +22,7 @@ import structlog
 
 from ingester.errors import AccessDenied, IngesterError, NotAuthenticated, kind_of
 from ingester.server.auth.audit import AuditLog
-from ingester.server.auth.rights import EVERYBODY, NEEDS, NOBODY, Caller, Need
+from ingester.server.auth.rights import EVERYBODY, NEEDS, NOBODY, Caller, Need, Sees
 from ingester.server.auth.tokens import UNKNOWN
 
 log = structlog.get_logger(__name__)
@@ -226,7 +226,7 @@ class Permit:
             self._access.note_refusal(exc, self.caller, self.peer, asked, (namespace, None))
             raise
 
-    def sees(self, asked: str) -> Callable[[str], bool] | None:
+    def sees(self, asked: str) -> Sees | None:
         """Return the test for namespaces that the answer may cover; None means all.
 
         For requests without a namespace, after :meth:`require`.

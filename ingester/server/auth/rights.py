@@ -12,7 +12,7 @@ in :data:`NEEDS` is refused, so that a new method, action or route is closed unt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast, get_args
 
@@ -20,6 +20,10 @@ Right = Literal["read", "write", "admin"]
 RIGHTS: tuple[Right, ...] = get_args(Right)
 EVERY = "*"
 """The namespace of a grant for all namespaces."""
+
+
+Sees = Callable[[str], bool]
+"""Returns whether a caller sees a namespace."""
 
 
 class BadGrant(ValueError):

@@ -1,13 +1,11 @@
 """The Flight server: gRPC's threads decode requests and pass them to the rooms below.
 
-    ``server``          the methods of Flight; each call runs in a thread of gRPC's
-    ``listen_address``  where the server listens, with its certificates
-    ``callers``         the token of a call, the origins it may use, the end of its permit
-    ``tracing``         reads the caller's trace context, where spans are collected
+    ``server``   the methods of Flight; each call runs in a thread of gRPC's
+    ``callers``  the token and trace of a call, the origins it may use, the end of its permit
 
-    DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication, or ``copy``
-                 for a whole table
-                 ─▶ ``put_reader`` (reads messages and checks the schema's shape)
+    DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication and copies
+                 of whole tables
+                 ─▶ ``put_messages`` (reads messages and checks the schema's shape)
                  ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` (outcomes)
                  ─▶ ``put`` sends the answers, in order
     DoGet        ``get`` ─▶ the query room, whose parts it sends

@@ -26,7 +26,7 @@ from ingester.reports.replications import ReplicationReport
 from ingester.schema.definition import define_table
 from ingester.schema.limits import check_shown
 from ingester.server.auth.access import Permit
-from ingester.server.auth.views import Sees
+from ingester.server.auth.rights import Sees
 from ingester.server.flight.requests import (
     CheckpointBody,
     CheckpointPutBody,

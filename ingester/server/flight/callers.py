@@ -1,6 +1,6 @@
-"""The caller: the token of a call, the origins that it may use, and the end of its permit.
+"""The caller: the token and trace of a call, the origins that it may use, the end of its permit.
 
-    before the handler    middleware reads the bearer's token
+    before the handler    middleware reads the bearer's token, and the caller's trace context
     the handler           :func:`permit_of`, then the right of the method
     DoPut                 :class:`OriginNames` claims the origin's name
                           :func:`permitted` renews the permit with each message
@@ -11,6 +11,8 @@ read, GetSchema because pyarrow drops the status of its handler's errors. The ha
 methods refuse by themselves, as they know the peer, which the audit log records. A handler takes
 its permit from :func:`permit_of` only; without middleware nothing is permitted
 (tests/server/auth/test_every_need, tests/server/auth/test_open_streams).
+
+A malformed trace context counts as missing: no call is refused for it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -28,14 +30,18 @@ import trio
 from ingester.errors import AccessDenied, ClientGone, NotAuthenticated
 from ingester.server.auth.access import Access, Permit
 from ingester.server.auth.rights import NOBODY
+from ingester.server.flight.put_messages import send_answer
 from ingester.server.flight.refusals import flight_error
 from ingester.server.flight.requests import CopyCommand, SyncCommand, WriteCommand
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.tables.origin_lookup import KnownOrigins
-from ingester.write.answer import send_answer
 
-KEY = "caller"
+if TYPE_CHECKING:
+    from ingester.observability.tracing.calls import CallTrace, Traces
+
+CALLER, TRACE = "caller", "trace"
+"""The names of the middleware."""
 _AT_ONCE = {
     fl.FlightMethod.DO_PUT: "put",
     fl.FlightMethod.DO_EXCHANGE: "exchange",
@@ -78,16 +84,41 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
             raise flight_error(exc) from None
 
 
-def middleware(access: Access, refused: Callable[[str], object]) -> dict[str, CallerMiddleware]:
-    """Return the middleware of a server; empty without tokens."""
-    return {KEY: CallerMiddleware(access, refused)} if access.enabled else {}
+class _CallMiddleware(fl.ServerMiddleware):  # type: ignore[misc]
+    """The trace of a call, for its handler."""
+
+    def __init__(self, trace: CallTrace) -> None:
+        self.trace = trace
+
+
+class TracingMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Reads ``traceparent`` and ``tracestate`` of each call."""
+
+    def __init__(self, traces: Traces) -> None:
+        super().__init__()
+        self._traces = traces
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _CallMiddleware:
+        """Begin the call's trace."""
+        said = headers.get("traceparent", ()), headers.get("tracestate", ())
+        return _CallMiddleware(self._traces.call(*said))
+
+
+def middleware(services: Services) -> dict[str, Any]:
+    """Return the middleware of a server; empty without tokens and without tracing."""
+    found: dict[str, Any] = {}
+    if services.access.enabled:
+        found[CALLER] = CallerMiddleware(services.access, services.metrics.refused)
+    if services.traces is not None:
+        found[TRACE] = TracingMiddleware(services.traces)
+    return found
 
 
 def permit_of(context: Any, access: Access, asked: str) -> Permit:
     """Return the permit of a call. Raises :class:`NotAuthenticated` where there is none."""
     if not access.enabled:
         return access.nobody(context.peer())
-    held = context.get_middleware(KEY)
+    held = context.get_middleware(CALLER)
     found = NotAuthenticated("the call has no caller") if held is None else held.found
     if isinstance(found, NotAuthenticated):
         access.note_refusal(found, NOBODY, context.peer(), asked)
@@ -95,6 +126,29 @@ def permit_of(context: Any, access: Access, asked: str) -> Permit:
     permit: Permit = found
     permit.peer = context.peer()
     return permit
+
+
+def trace_of(context: Any, traces: Traces | None) -> CallTrace | None:
+    """Return the call's trace; None without tracing."""
+    if traces is None or (said := context.get_middleware(TRACE)) is None:
+        return None
+    trace: CallTrace = said.trace
+    return trace
+
+
+@contextmanager
+def spanned(trace: CallTrace | None, method: str, name: str, *table: str) -> Iterator[None]:
+    """Run the block in a span if the call is traced.
+
+    Args:
+        table: namespace and name of the table.
+    """
+    with contextlib.ExitStack() as inside:
+        if trace is not None:
+            names = zip(("db.namespace", "db.collection.name"), table, strict=False)
+            inside.enter_context(trace.span(method, name, dict(names)))
+            inside.enter_context(trace.named())
+        yield
 
 
 _SHOWN = 128

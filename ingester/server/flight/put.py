@@ -39,19 +39,20 @@ import pyarrow as pa
 from ingester.errors import BadRequest, ClientGone
 from ingester.schema import Normaliser
 from ingester.schema.limits import check_sent
-from ingester.server.flight.put_reader import (
+from ingester.server.flight.put_messages import (
     PutLimits,
     batch_of,
     bytes_of,
+    encode_answer,
     frames_cleared,
     metadata_of,
     next_chunk,
     schema_of,
+    send_answer,
 )
 from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
 from ingester.server.portal import Portal
-from ingester.write.answer import encode_answer, send_answer
 from ingester.write.combiner import Combiner
 from ingester.write.metadata import NO_METADATA, ReceivedMetadata, SharedStates, untraced
 from ingester.write.operation_maker import OperationMaker

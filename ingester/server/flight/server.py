@@ -1,7 +1,7 @@
-"""The methods of Flight, each in a thread of gRPC's.
+"""The methods of Flight, each in a thread of gRPC's, and the address where they are served.
 
-They decode, call the rooms and translate errors, and hold no state. ``sys.tracebacklimit`` is 0 in
-the process, as pyarrow would put tracebacks into clients' messages.
+The methods decode, call the rooms and translate errors, and hold no state. ``sys.tracebacklimit``
+is 0 in the process, as pyarrow would put tracebacks into clients' messages.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,12 +20,17 @@ from ingester.errors import NotAvailable
 from ingester.query.ticket import Ticket, encode_ticket
 from ingester.server.auth.access import Permit
 from ingester.server.flight.actions import ACTIONS, run_action
-from ingester.server.flight.callers import OriginNames, middleware, permit_of, permitted
-from ingester.server.flight.copy import CopyCall
+from ingester.server.flight.callers import (
+    OriginNames,
+    middleware,
+    permit_of,
+    permitted,
+    spanned,
+    trace_of,
+)
 from ingester.server.flight.get import PermittedQuery, answer_ticket
-from ingester.server.flight.listen_address import ListenAddress
 from ingester.server.flight.put import PutCall
-from ingester.server.flight.put_reader import PutLimits
+from ingester.server.flight.put_messages import PutLimits
 from ingester.server.flight.refusals import no_flight_errors, refusals
 from ingester.server.flight.requests import (
     MAX_BODY_BYTES,
@@ -36,14 +42,54 @@ from ingester.server.flight.requests import (
     parse_put,
     parse_table_path,
 )
-from ingester.server.flight.sync import SyncCall
-from ingester.server.flight.tracing import spanned, trace_of, tracing
+from ingester.server.flight.sync import CopyCall, SyncCall
 from ingester.server.portal import Portal
 from ingester.server.services import Services
+from ingester.server.tls import Certificates
 from ingester.write.combiner import Combiner
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """A host and port, and TLS if it has certificates. gRPC requires TLS 1.2 by default."""
+
+    host: str
+    """A name or an address, without brackets."""
+    port: int
+    certificates: Certificates | None = None
+
+    @property
+    def location(self) -> str:
+        """The address for gRPC: ``grpc+tls://host:port``, or ``grpc://`` without TLS."""
+        return f"{self.scheme}://{self.shown_host}:{self.port}"
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the address."""
+        return "grpc" if self.certificates is None else "grpc+tls"
+
+    @property
+    def shown_host(self) -> str:
+        """The host as written in an address: an IPv6 address in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    def tls_arguments(self) -> dict[str, Any]:
+        """Return the TLS arguments of pyarrow's server."""
+        if self.certificates is None:
+            return {}
+        arguments: dict[str, Any] = {
+            "tls_certificates": [(self.certificates.cert, self.certificates.key)]
+        }
+        if self.certificates.client_ca is not None:
+            arguments |= {
+                "verify_client": True,
+                "root_certificates": self.certificates.client_ca,
+            }
+        return arguments
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -70,9 +116,8 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._combiner = combiner
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
-        read: dict[str, Any] = middleware(services.access, services.metrics.refused)
-        read |= tracing(services.traces)
-        super().__init__(address.location, middleware=read, **address.tls_arguments())
+        tls = address.tls_arguments()
+        super().__init__(address.location, middleware=middleware(services), **tls)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""

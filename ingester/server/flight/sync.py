@@ -1,7 +1,11 @@
-"""DoPut of a replication client: a call brings one message and gets one answer.
+"""DoPut of a replication client: messages of transactions, and the rows of a table's copy.
 
-Work per byte is done here, in gRPC's thread. A refusal that a retry may solve is an answer, not an
-error: nothing has changed then.
+    sync    one message and one answer in a call
+    copy    batches of one schema, each answered with the number of rows of the copy so far
+
+Work per byte is done here, in gRPC's thread. A refusal of a message that a retry may solve is an
+answer, not an error: nothing has changed then. A refused batch of a copy leaves nothing behind and
+ends the stream, not the copy.
 """
 
 from __future__ import annotations
@@ -12,24 +16,46 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
+from ingester.copies.copies import Copies
+from ingester.copies.table_copy import CopyName, IncomingCopy
 from ingester.errors import BadRequest, IngesterError, Refused, kind_of, limit_of
 from ingester.replication.messages import SyncLayout, TypedChanges
 from ingester.replication.open_transactions import Message, StreamIdentity, TypedMessage
 from ingester.replication.service import OriginProgress
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.normalise import validate_fully
-from ingester.server.flight.put_reader import (
+from ingester.server.flight.put_messages import (
     PutLimits,
     batch_of,
+    encode_answer,
     frames_cleared,
     next_chunk,
     schema_of,
+    send_answer,
 )
-from ingester.server.flight.refusals import shortened
-from ingester.server.flight.requests import SyncCommand
+from ingester.server.flight.refusals import says_answered, shortened
+from ingester.server.flight.requests import CopyCommand, SyncCommand
 from ingester.server.portal import Portal
 from ingester.server.services import Services
-from ingester.write.answer import SyncPutAnswer, encode_answer, send_answer
+from ingester.write.acknowledgement import PutAnswer
+from ingester.write.operation_maker import OperationMaker
+
+
+class SyncPutAnswer(PutAnswer, frozen=True):
+    """The answer to a replication message; the fields from ``code`` on explain a refusal."""
+
+    code: str | msgspec.UnsetType = msgspec.UNSET
+    message: str | msgspec.UnsetType = msgspec.UNSET
+    retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
+    owner: str | msgspec.UnsetType = msgspec.UNSET
+    endpoint: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class CopyAnswer(msgspec.Struct, frozen=True):
+    """The answer to a batch of a copy, with the rows that the copy has so far."""
+
+    rows: int
+    accepted: bool = True
 
 
 class SyncCall:
@@ -126,3 +152,40 @@ def _too_large(nbytes: float, limit: int) -> BadRequest:
     return BadRequest(
         f"sync: message has {nbytes:.0f} B; flight.max_batch_bytes is {limit}: send smaller ones"
     )
+
+
+class CopyCall:
+    """One DoPut call with rows of a copy."""
+
+    def __init__(
+        self, portal: Portal, copies: Copies, command: CopyCommand, limits: PutLimits
+    ) -> None:
+        self._portal = portal
+        self._copies = copies
+        self._command = command
+        self._shapes = limits.shapes
+        self._operations = OperationMaker(limits.max_batch_bytes)
+        self._answers = 0
+
+    def serve(self, reader: Any, writer: Any) -> None:
+        """Answer batches until the client has finished; raise what ends the call."""
+        with says_answered(lambda: self._answers), frames_cleared():
+            command = self._command
+            name = CopyName((command.namespace, command.table), command.copy)
+            key, sent = tuple(command.primary_key), schema_of(reader, self._shapes)
+            copy = self._portal.call(self._copies.open, name, key, sent)
+            try:
+                self._take(copy, reader, writer)
+            finally:
+                self._portal.post(self._copies.closed, copy)
+
+    def _take(self, copy: IncomingCopy, reader: Any, writer: Any) -> None:
+        normaliser, operations = copy.normaliser(), self._operations
+        while (chunk := next_chunk(reader)) is not None:
+            batch = batch_of(chunk)
+            split = operations.split(normaliser, batch)
+            del chunk, batch
+            rows = copy.files.add(split)
+            del split  # not held while the next one is awaited
+            send_answer(writer, encode_answer(CopyAnswer(rows=rows)))
+            self._answers += 1

@@ -3,7 +3,6 @@
     ``server``     the listening socket, served by hypercorn until the daemon stops
     ``entrance``   checks a request's Host header, and the rights of its caller
        ``app``     routes, bodies and headers; asks a ``StatusSource``, which the daemon is
-      ``tables``   the routes of one table: description, partitions, files
       ``page``     the operator's page, which reads ``/api/status`` and the other routes
 
 Every route is a GET: nothing here changes the daemon, and nothing is imported from it. The form of

@@ -39,11 +39,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ingester.errors import BadRequest, UnknownTable
 from ingester.observability.status import Alarm, DaemonStatus, History, encode_status
-from ingester.observability.status_lists import PageRequest, StatusPage
-from ingester.server.auth.views import Sees
+from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, StatusPage
+from ingester.observability.table_detail import TableView
+from ingester.schema.limits import check_table_name
+from ingester.server.auth.rights import Sees
 from ingester.server.http.entrance import Entrance, Handler, TurnedAway
-from ingester.server.http.page.assembling import assemble
-from ingester.server.http.tables import TableRoutes, TableSource, page_request
+from ingester.server.http.page import assemble
 
 log = structlog.get_logger()
 
@@ -61,7 +62,7 @@ while its client does not read it."""
 _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
-class StatusSource(TableSource, Protocol):
+class StatusSource(Protocol):
     """The calls of the routes to the daemon; each is quick and does not block."""
 
     @property
@@ -93,6 +94,9 @@ class StatusSource(TableSource, Protocol):
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         """Return a page of one of the status's lists, or raise ``BadRequest``."""
+
+    def table(self, namespace: str, table: str) -> TableView | None:
+        """Return an open table as it is now; None if it is not open here."""
 
 
 class BoundedAnswers:
@@ -128,7 +132,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
     html, policy = assemble()
     # One at a time: concurrent scrapes must not take the threads that flushes need.
     scrapes = trio.CapacityLimiter(1)
-    tables = TableRoutes(source)
+    tables = _TableRoutes(source)
 
     async def live(_: Request) -> Response:
         is_live = source.live()
@@ -163,7 +167,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
 
     async def status_list(request: Request) -> Response:
         try:
-            page = source.page(page_request(request), request.state.sees)
+            page = source.page(_page_request(request), request.state.sees)
             return _json_bytes(msgspec.json.encode(page), 200)
         except BadRequest as exc:
             return _error(400, "invalid", exc.message)
@@ -287,3 +291,60 @@ def _json(body: object, status: int) -> Response:
 
 def _json_bytes(body: bytes, status: int) -> Response:
     return Response(body, status, headers=_HEADERS, media_type="application/json")
+
+
+class _TableRoutes:
+    """Answers the routes of tables. On the loop.
+
+    The view of a table is taken on the loop and encoded in a thread, because a table may have
+    100,000 files. No request goes to the store, so that tables are shown while it is unreachable.
+    """
+
+    def __init__(self, source: StatusSource) -> None:
+        self._source = source
+        # One at a time: requests must not take the threads that flushes need.
+        self._turn = trio.CapacityLimiter(1)
+
+    async def detail(self, request: Request) -> bytes:
+        """Return the JSON of a table. Raises ``BadRequest``, ``UnknownTable``."""
+        return await self._told(self._view(request).detail)
+
+    async def page(self, request: Request) -> bytes:
+        """Return the JSON of a page of one of a table's lists.
+
+        Raises:
+            BadRequest: the list or partition does not exist, or the bounds are invalid.
+            UnknownTable: the table is not open here.
+        """
+        asked, view = _page_request(request), self._view(request)
+        partition = request.query_params.get("partition")
+        return await self._told(lambda: view.page(asked, partition))
+
+    def _view(self, request: Request) -> TableView:
+        namespace = check_table_name("namespace", request.path_params["namespace"])
+        table = check_table_name("table", request.path_params["table"])
+        view = self._source.table(namespace, table)
+        if view is None:
+            raise UnknownTable(
+                f"table {namespace}/{table} is not open at this daemon; a write or a query opens it"
+            )
+        return view
+
+    async def _told(self, make: Callable[[], object]) -> bytes:
+        return await trio.to_thread.run_sync(
+            lambda: msgspec.json.encode(make()), limiter=self._turn
+        )
+
+
+def _page_request(request: Request) -> PageRequest:
+    """Return the requested page. Raises ``BadRequest`` if the limit is not a number."""
+    asked = request.query_params
+    limit = asked.get("limit", str(DEFAULT_LIMIT))
+    if not (limit.isascii() and limit.isdigit() and len(limit) < 10):
+        raise BadRequest(f"status: limit {limit[:40]!r} is not a number from 1 to {MAX_LIMIT}")
+    return PageRequest(
+        list=request.path_params["list"],
+        after=asked.get("after", ""),
+        limit=int(limit),
+        match=asked.get("match", ""),
+    )

@@ -30,8 +30,7 @@ from hypercorn.config import Config
 from hypercorn.trio import serve
 from starlette.types import ASGIApp
 
-from ingester.server.tls.certificates import Certificates
-from ingester.server.tls.memory_files import pem_files
+from ingester.server.tls import Certificates, pem_files
 
 log = structlog.get_logger(__name__)
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from ingester.errors import NotAuthenticated
 from ingester.server.auth.audit import BURST, BURST_OF_ALL, MAX_PRINCIPALS, AuditLog
 from ingester.server.auth.rights import NOBODY, RIGHTS, BadGrant, Caller, Grant, Right, parse_grant
-from ingester.server.auth.token_file import WatchedTokens, change_tokens
 from ingester.server.auth.tokens import (
     VERSION,
     BadTokens,
     TokenBook,
     TokenFile,
+    WatchedTokens,
+    change_tokens,
     encode_tokens,
     new_token,
     parse_tokens,

@@ -41,10 +41,10 @@ from ingester.observability.status import (
 )
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from ingester.observability.table_detail import TableView
-from ingester.server.auth.views import Sees
+from ingester.server.auth.rights import Sees
 from ingester.server.http.app import Purpose, create_app
 from ingester.server.http.server import HttpListener, ListenError
-from ingester.server.tls.certificates import Certificates
+from ingester.server.tls import Certificates
 
 MIB = 1 << 20
 IDLE_S = 2.0

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from ingester.server.http.page.assembling import assemble
+from ingester.server.http.page import assemble
 
 
 class Stage:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingester.server.http.page.assembling import assemble
+from ingester.server.http.page import assemble
 from tests.drivers.browser import Browser, Tab, needs_browser
 from tests.server.http.serving import example_status
 from tests.server.http.stage import Stage

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 
 from ingester.server.http.app import MAX_ANSWERS, create_app
 from ingester.server.http.server import ListenError
-from ingester.server.tls.certificates import Certificates, check_certificates
+from ingester.server.tls import Certificates, check_certificates
 from tests.drivers.certificates import Authority
 from tests.drivers.waiting import until
 from tests.server.http.serving import IDLE_S, RunningServer, TurnableSource, serving

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from ingester.server.tls.certificates import TlsError, check_certificates
+from ingester.server.tls import TlsError, check_certificates
 from tests.drivers.certificates import Authority
 
 NOW = datetime.datetime.now(datetime.UTC)

@@ -11,8 +11,7 @@ import trio
 from structlog.testing import capture_logs
 
 from ingester.config.settings import TlsSettings
-from ingester.server.tls.certificates import Certificates, TlsError
-from ingester.server.tls.held import HeldCertificates
+from ingester.server.tls import Certificates, HeldCertificates, TlsError
 from tests.drivers.certificates import Authority, Pair
 
 START = datetime.datetime.now(datetime.UTC)

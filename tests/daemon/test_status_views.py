@@ -9,8 +9,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from ingester.daemon.status_items import status_seen
 from ingester.observability.status import DaemonStatus
-from ingester.server.auth.views import status_seen
 
 THEIRS = "theirs"
 TOLD = {

@@ -1,4 +1,4 @@
-"""Reads the messages of a DoPut stream from pyarrow's reader.
+"""Reads the messages of a DoPut stream from pyarrow's reader, and sends the answers.
 
 Whatever a client sends becomes a value or a refusal; errors that end the call itself come out as
 Flight raised them. A batch is decoded and decompressed inside pyarrow before anything here sees its
@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import BadRequest, limit_facts
+from ingester.errors import BadRequest, ClientGone, limit_facts
 from ingester.schema.limits import ShapeLimits, check_schema
 from ingester.write.metadata import (
     NO_METADATA,
@@ -25,6 +26,8 @@ from ingester.write.metadata import (
     SharedStates,
     parse_metadata,
 )
+
+encode_answer = msgspec.json.Encoder().encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +117,15 @@ def metadata_of(
             details=limit_facts("limits.metadata_bytes", most, raw.size),
         )
     return parse_metadata(raw.to_pybytes(), origin, states)
+
+
+def send_answer(writer: Any, answer: bytes) -> None:
+    """Send one PutResult.
+
+    Raises:
+        ClientGone: the client has ended the call, or the connection is gone.
+    """
+    try:
+        writer.write(pa.py_buffer(answer))
+    except (pa.ArrowException, OSError) as exc:
+        raise ClientGone(str(exc)) from exc
