@@ -263,7 +263,9 @@ def open_copy(path: str | PathLike[str], wait_s: float = 10.0) -> DuckDBPyConnec
     while True:
         try:
             with _turn(name, deadline):
-                connection: DuckDBPyConnection = duckdb.connect(name, read_only=True)
+                # Without the prefix, DuckDB 2.0 reads the file's header before it locks the file: a
+                # follower that commits in between leaves it with the header of another state.
+                connection: DuckDBPyConnection = duckdb.connect(f"duckdb:{name}", read_only=True)
                 return connection
         except (duckdb.Error, TimedOut) as exc:
             if not any(text in str(exc) for text in _HELD):
