@@ -227,7 +227,7 @@ class PutCall:
                 self._make_chain(opened.names, sent)
                 self._first, checked = first, None
                 continue
-            first = first or next_chunk(reader)
+            first = first or next_chunk(reader, self._operations.max_batch_bytes)
             if first is None:
                 return None
             self._first = self._checked(first, Normaliser(opened, schema))
@@ -282,7 +282,7 @@ class PutCall:
         turns, look_at = 0, 1
         chunk, self._first = self._first, None
         while True:
-            chunk = next_chunk(reader) if chunk is None else chunk
+            chunk = next_chunk(reader, self._operations.max_batch_bytes) if chunk is None else chunk
             if chunk is None:
                 return
             turns += 1
@@ -356,7 +356,7 @@ class PutCall:
     def _read_all(self, reader: Any) -> None:
         answered, patience = 0, 1
         while self._unanswered.wait_for_room():
-            chunk = next_chunk(reader)
+            chunk = next_chunk(reader, self._operations.max_batch_bytes)
             if chunk is None:
                 break
             if self._unanswered:

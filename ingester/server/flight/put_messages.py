@@ -7,6 +7,7 @@ size: until then only the process's memory limit bounds it (docs/sizing.md).
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import BadRequest, ClientGone, limit_facts
+from ingester.errors import BadRequest, ClientGone, MemoryFull, limit_facts
 from ingester.schema.limits import ShapeLimits, check_schema
+from ingester.write.admission import RETRY_S
 from ingester.write.metadata import (
     NO_METADATA,
     STATES_BYTES,
@@ -28,6 +30,8 @@ from ingester.write.metadata import (
 )
 
 encode_answer = msgspec.json.Encoder().encode
+_ASKED, _TOO_LARGE = re.compile(r"of size (\d+)"), "capacity too large"
+"""How pyarrow's errors name the bytes that cannot be allocated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,11 @@ def schema_of(
     return schema
 
 
-def next_chunk(reader: Any) -> Any:
+def next_chunk(reader: Any, max_batch_bytes: int) -> Any:
     """Return the next message, None at the end. ``BadRequest`` if it does not decode.
 
-    That includes a batch that claims more bytes than can be allocated: no retry would help.
+    That includes a batch that cannot be allocated because it claims more than ``max_batch_bytes``:
+    no retry would help. ``MemoryFull`` if there is no memory for a smaller one.
     """
     try:
         return reader.read_chunk()
@@ -86,7 +91,16 @@ def next_chunk(reader: Any) -> Any:
     except fl.FlightError:
         raise
     except (pa.ArrowException, OSError, MemoryError) as exc:
+        if isinstance(exc, MemoryError) and not _claims_more(exc, max_batch_bytes):
+            raise MemoryFull(
+                f"memory: no room to decode a batch of the stream: {exc}", retry_after_s=RETRY_S
+            ) from exc
         raise BadRequest(f"a batch of the stream does not decode: {exc}") from exc
+
+
+def _claims_more(error: MemoryError, max_batch_bytes: int) -> bool:
+    asked = _ASKED.search(str(error))
+    return _TOO_LARGE in str(error) if asked is None else int(asked[1]) > max_batch_bytes
 
 
 def batch_of(chunk: Any) -> pa.RecordBatch:

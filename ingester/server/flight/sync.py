@@ -92,13 +92,13 @@ class SyncCall:
             answer = self._later(exc, exc.retry_after_s)
         # Before the end of the call: a client may wait for the answer first.
         send_answer(writer, encode_answer(answer))
-        if next_chunk(reader) is not None:
+        if next_chunk(reader, self._max_batch_bytes) is not None:
             raise BadRequest("sync: a call has one message, this one sends a second batch")
 
     def _first_batch(self, reader: Any) -> pa.RecordBatch | None:
         """Read the call's batch; None without one, or without rows."""
         schema_of(reader, self._shapes)
-        chunk = next_chunk(reader)
+        chunk = next_chunk(reader, self._max_batch_bytes)
         if chunk is None:
             return None
         batch = batch_of(chunk)
@@ -181,7 +181,7 @@ class CopyCall:
 
     def _take(self, copy: IncomingCopy, reader: Any, writer: Any) -> None:
         normaliser, operations = copy.normaliser(), self._operations
-        while (chunk := next_chunk(reader)) is not None:
+        while (chunk := next_chunk(reader, operations.max_batch_bytes)) is not None:
             batch = batch_of(chunk)
             split = operations.split(normaliser, batch)
             del chunk, batch

@@ -11,6 +11,8 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.client.errors import Unreachable, from_arrow
+from ingester.errors import BadRequest, IngesterError, MemoryFull
+from ingester.server.flight.put_messages import next_chunk
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import Stream, Table, path, persist, query
 from tests.fuzz.raw_flight import call, flight_data, ipc_stream, path_descriptor
@@ -111,6 +113,33 @@ def test_a_batch_that_claims_more_memory_than_there_is_is_refused(
     frames = [flight_data(*schema, path_descriptor(*table)), flight_data(head, claims)]
     assert "does not decode" in repr(call(daemon.flight, "DoPut", frames))
     _put(client, table, _zeros(8000), codec="zstd")
+
+
+class _Short:
+    """A reader whose next batch cannot be allocated."""
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def read_chunk(self) -> None:
+        raise pa.ArrowMemoryError(self._said)
+
+
+@pytest.mark.parametrize(
+    ("said", "refusal"),
+    [
+        (f"malloc of size {SMALL} failed", MemoryFull),
+        ("realloc of some kind failed", MemoryFull),
+        (f"malloc of size {SMALL + 64} failed", BadRequest),
+        ("capacity too large", BadRequest),
+    ],
+)
+def test_a_batch_that_may_be_sent_is_refused_for_now_without_memory(
+    said: str, refusal: type[IngesterError]
+) -> None:
+    with pytest.raises(refusal, match=said) as refused:
+        next_chunk(_Short(said), SMALL)
+    assert (refused.value.retry_after_s is not None) == (refusal is MemoryFull)
 
 
 def test_a_connection_that_was_cut_may_be_tried_again() -> None:
