@@ -3,19 +3,19 @@
     ``main`` ──▶ ``app``: commands and options ──▶ the module of a command ──▶ ``printing``
                     ``exits``: exit codes, error lines, signals, the process's end
 
-Options are declared in ``app``, ``data_commands``, ``daemon_commands``, ``follow_commands``,
-``push_commands``, ``replication_commands``, ``token_commands`` and ``manifest_commands``;
-``command_options`` has the shared ones. None of these imports pyarrow or trio, so ``--help`` is
-fast. A command runs in a module that is imported when it is called:
+Options are declared in ``app``, ``data_commands``, ``daemon_commands``, ``push_commands``,
+``replication_commands`` and ``offline_commands``; ``command_options`` has the shared ones. None of
+these imports pyarrow or trio, so ``--help`` is fast. A command runs in a module that is imported
+when it is called:
 
     ``serve``                                serve, config, demo
-    ``create``, ``write``                    tables and rows; ``row_numbers`` makes it repeatable
-    ``query``, ``tail``, ``checkpoints``     rows, new rows as they arrive, checkpoints
-    ``status``                               status of one or several daemons, tables, persist
+    ``tables``, ``write``                    tables and rows; ``row_numbers`` makes it repeatable
+    ``query``, ``tail``                      rows; new rows as they arrive
+    ``status``                               status of one or several daemons
     ``status_watch``, ``status_screen``      a status that refreshes, on a terminal or in a pipe
-    ``drain``, ``log_level``                 stop accepting writes; change the log level
+    ``daemon_actions``                       flush; stop accepting writes; change the log level
     ``wal_tools``, ``manifest_tools``        the log of a stopped daemon; tables in a store
-    ``replicate``, ``replicate_check``       replication from PostgreSQL; its dry run
+    ``replicate``                            replication from PostgreSQL, and its dry run
     ``replication_status``                   replicators and their tables
     ``replicate_verify``                     a source compared with its copy
     ``tokens``                               the token file of a daemon

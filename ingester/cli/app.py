@@ -14,13 +14,11 @@ from ingester import __version__
 
 from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, asks_daemon
 from .daemon_commands import drain, log_level, persist, status
-from .data_commands import checkpoints, create, query, tables, tail, write
+from .data_commands import checkpoints, create, follow, query, tables, tail, write
 from .exits import USAGE, CommandFailed, end_on_signals, signals_so_far
-from .follow_commands import follow
-from .manifest_commands import manifest_app
+from .offline_commands import manifest_app, tokens_app
 from .push_commands import controller, pushes_app
 from .replication_commands import replication_status, replication_verify
-from .token_commands import tokens_app
 
 app = typer.Typer(
     name="ingester",

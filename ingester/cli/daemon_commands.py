@@ -37,7 +37,7 @@ def persist(
     json: Json = False,
 ) -> None:
     """Flush everything acknowledged so far to object storage, and wait until it is committed."""
-    from .status import run_persist
+    from .daemon_actions import run_persist
 
     run_persist(endpoint, (namespace, table), timeout, json)
 
@@ -52,7 +52,7 @@ def drain(
     json: Json = False,
 ) -> None:
     """Stop accepting writes and flush everything to files, before the daemon is stopped."""
-    from .drain import run_drain
+    from .daemon_actions import run_drain
 
     run_drain(endpoint, timeout, wait=wait, undo=undo, as_json=json)
 
@@ -82,6 +82,6 @@ def log_level(
 
     Needs the right admin in all namespaces.
     """
-    from .log_level import run_log_level
+    from .daemon_actions import run_log_level
 
     run_log_level(endpoint, level, logger, for_, json)

@@ -1,4 +1,7 @@
-"""``write``, ``create``, ``query``, ``tail``, ``tables`` and ``checkpoints``: commands for rows."""
+"""The options of the commands for rows and tables.
+
+``write``, ``create``, ``query``, ``tail``, ``follow``, ``tables`` and ``checkpoints``.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,8 +10,10 @@ import typer
 
 from .command_options import (
     ENDPOINT,
+    Config,
     Endpoint,
     Filter,
+    Insecure,
     Json,
     Namespace,
     NewColumns,
@@ -168,8 +173,8 @@ def create(
     (UTC), timestamp_ntz (no zone), decimal(20,4), list<int64>, struct<a:int64,b:string>,
     map<string,int64>. Creating a table that exists with the same definition succeeds.
     """
-    from .create import TableArguments, create_table
     from .input.source import text_options
+    from .tables import TableArguments, create_table
 
     arguments = TableArguments(
         namespace=namespace,
@@ -280,9 +285,79 @@ def tail(
     run_tail(endpoint, asked)
 
 
+def follow(
+    namespace: Namespace,
+    tables: Annotated[list[str], typer.Argument(metavar="TABLE...", help="One or more tables.")],
+    into: Annotated[
+        str,
+        typer.Option("--into", help="duckdb:FILE, parquet:FOLDER, or python:package.module:Class."),
+    ],
+    columns: NewColumns = None,
+    filter_: Filter = None,
+    from_: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="beginning|tail|TIME",
+            help="Start position for a new copy; ignored if one exists. TIME such as"
+            " 2026-11-21T10:00:00Z.",
+        ),
+    ] = "beginning",
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Rebuild existing copies and swap them when complete.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Stop when the copies have caught up.")
+    ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name",
+            help="The follower's name; required if its state is kept at the daemon (python:).",
+        ),
+    ] = "",
+    store: Annotated[
+        str | None,
+        typer.Option("--store", help="URL of the daemon's store. Default: ask the daemon."),
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", help="HOST:PORT for /metrics and /health.")
+    ] = None,
+    insecure: Insecure = False,
+    config: Config = None,
+    endpoint: Endpoint = ENDPOINT,
+    json: Json = False,
+) -> None:
+    """Keep local copies of tables until SIGINT or SIGTERM: files first, then live.
+
+    In DuckDB, rows and the follower's state are committed in one transaction.
+    Others may open the file read-only in between. A restart continues exactly
+    where it stopped, also after kill -9. With other columns or another filter
+    the copy is rebuilt; readers see the earlier copy until it is complete.
+    """
+    from .follow import FollowArguments, run_follow
+    from .metrics_server import MetricsAddress
+
+    asked = FollowArguments(
+        namespace=namespace,
+        tables=tables,
+        into=into,
+        columns=columns,
+        filter=filter_,
+        begin=from_,
+        anew=anew,
+        once=once,
+        name=name,
+        store=store,
+        config=config,
+    )
+    at = None if http is None else MetricsAddress("--http", http, insecure)
+    run_follow(endpoint, asked, at, json)
+
+
 def tables(endpoint: Endpoint = ENDPOINT, json: Json = False) -> None:
     """List tables with their buffered and persisted rows."""
-    from .status import print_tables
+    from .tables import print_tables
 
     print_tables(endpoint, json)
 
@@ -300,7 +375,7 @@ def checkpoints(
     json: Json = False,
 ) -> None:
     """List the checkpoints that sources commit with their rows, or delete one."""
-    from .checkpoints import delete_checkpoint, print_checkpoints
+    from .tables import delete_checkpoint, print_checkpoints
 
     if delete is None:
         print_checkpoints(endpoint, namespace, table, json)

@@ -1,12 +1,17 @@
-"""``ingester replicate postgres``: read the options, and run the replicator until a signal."""
+"""``ingester replicate postgres``: run the replicator until a signal, or print a dry run.
 
-from collections.abc import Mapping, Sequence
+The dry run, ``--check``, prints what could be followed and changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ingester.client import RetryPolicy
 from ingester.config.secret_values import secret_value
+from ingester.postgres.checking import Check, CheckedTable, check
+from ingester.postgres.conditions import Hindrance
 from ingester.postgres.names import BadRename, Names, split_name
 from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
 from ingester.postgres.replicator import Replicator
@@ -16,7 +21,7 @@ from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.states import BadState
 
 from .connecting import connect, connection_options, dialled
-from .exits import FAILED, USAGE, CommandFailed
+from .exits import FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, say
 
 
@@ -75,8 +80,6 @@ def run_postgres(
     except (BadOption, BadRename) as exc:
         raise CommandFailed(str(exc), USAGE) from exc
     if endpoint is None:
-        from .replicate_check import check_postgres
-
         check_postgres(options, as_json)
         return
     follow_postgres(options, endpoint, as_json, stopped)
@@ -116,3 +119,98 @@ def follow_postgres(options: Options, endpoint: str, as_json: bool, stopped: Seq
         f"copied {progress.copied:,} tables and applied {progress.changes:,} changes in"
         f" {progress.transactions:,} transactions; a restart resumes from there"
     )
+
+
+def check_postgres(options: Options, as_json: bool) -> None:
+    """Print the result of a dry run.
+
+    Raises:
+        CommandFailed: something cannot be followed (1), or the server is unreachable (3).
+    """
+    import psycopg2
+
+    try:
+        names = Names(options.renames)
+        found = check(options.dsn, options.publication, options.slot, options.tables, names)
+    except BadRename as exc:
+        raise CommandFailed(str(exc), USAGE) from exc
+    except SourceFailed as exc:
+        raise CommandFailed(exc.with_help, FAILED) from exc
+    except psycopg2.OperationalError as exc:
+        raise CommandFailed(str(exc), UNREACHABLE) from exc
+    if as_json:
+        print_json(found)
+    else:
+        for line in _lines(found):
+            print_line(line)
+    if not found.is_fine:
+        raise CommandFailed(_verdict(found), FAILED)
+
+
+def _lines(found: Check) -> Iterator[str]:
+    server = found.server
+    yield f"source       {found.source}"
+    major, minor = divmod(server.version_num, 10_000)
+    yield (
+        f"server       PostgreSQL {major}.{minor}, wal_level {server.wal_level};"
+        f" free: {server.slots_free} slots, {server.senders_free} WAL senders"
+    )
+    reads = "may" if server.may_replicate else "may not"
+    sees = "bypasses row security" if server.bypasses_rls else "is subject to row security"
+    yield f"role         {server.role}: {reads} read the log; {sees}"
+    yield f"publication  {found.publication.name}: {_publication(found)}"
+    yield f"slot         {found.slot.name}: {_slot(found)}"
+    for problem in found.problems:
+        yield ""
+        yield from _hindered("nothing can be followed", problem)
+    for table in found.tables:
+        yield ""
+        yield from _table(table)
+    if found.would_run:
+        yield ""
+        yield "a start would run"
+        yield from (f"    {command}" for command in found.would_run)
+    if found.is_fine:
+        yield ""
+        yield f"all {len(found.tables)} tables can be followed"
+
+
+def _publication(found: Check) -> str:
+    facts = found.publication
+    if not facts.exists:
+        return "missing"
+    tables = "all tables" if facts.all_tables else "some tables"
+    made = "created by a start" if facts.ours else "created by somebody else, used unchanged"
+    root = ", partitions as their root table" if facts.via_root else ""
+    return f"{made}; {tables}{root}"
+
+
+def _slot(found: Check) -> str:
+    slot = found.slot
+    if not slot.exists:
+        return "missing: a start creates it"
+    reader = f", read by process {slot.active_pid}" if slot.active_pid else ", no reader"
+    return f"keeps {slot.held_bytes:,} B of the server's log{reader}"
+
+
+def _table(table: CheckedTable) -> Iterator[str]:
+    name = f"{table.source} as {table.table}"
+    if table.can_be_followed:
+        yield f"{name}: can be followed"
+    else:
+        yield from _hindered(f"{name}: cannot be followed", Hindrance(table.reason, table.helps))
+    yield from (f"    note: {note}" for note in table.notes)
+    if table.breaks:
+        yield f"    AT THE SOURCE: {table.breaks}"
+
+
+def _hindered(what: str, found: Hindrance) -> Iterator[str]:
+    yield f"{what}: {found.reason}"
+    yield from (f"    helps: {each}" for each in found.helps)
+
+
+def _verdict(found: Check) -> str:
+    not_followed = sum(not table.can_be_followed for table in found.tables)
+    if found.problems:
+        return f"nothing can be followed: {'; '.join(each.reason for each in found.problems)}"
+    return f"{not_followed} of {len(found.tables)} tables cannot be followed"

@@ -1,81 +1,20 @@
-"""``tables``, ``status`` and ``persist``: asks one or several running daemons, and flushes."""
+"""``status``: asks one or several running daemons."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ingester.client import ClientError, NotFound, TableDescription
+from ingester.client import ClientError
 from ingester.client.connection import Connection
-from ingester.config.units import parse_duration
 from ingester.observability.alarms import WITHOUT_STORE
 
 from .connecting import connect, connections
-from .exits import USAGE, CommandFailed
-from .printing import print_json, print_line, print_table, shown, size
+from .printing import print_json, print_table, shown, size
 from .push_rows import HEADINGS, rows_of_pushes
 from .replication_status import SUMMARY, reported, summary
 
 ANSWERED_WITHIN_S = 10.0
 DAEMON_HEADINGS = ["endpoint", "daemon", "state", "writes", "rows per s", "memory", "log", "alarms"]
-
-
-def print_tables(endpoint: str, as_json: bool) -> None:
-    """Print every table with its newest version and its rows in memory and in files."""
-    found: list[TableDescription] = []
-    with connect(endpoint) as client:
-        for summary in client.tables():
-            try:
-                found.append(client.describe(summary.namespace, summary.table))
-            except NotFound:  # dropped since the listing
-                continue
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (
-            table.namespace,
-            table.table,
-            _version_of(table),
-            table.buffered.rows,
-            table.persisted.rows,
-            table.persisted.files,
-            size(table.persisted.bytes),
-            table.partition_by or [],
-        )
-        for table in found
-    ]
-    headings = ["namespace", "table", "version", "in buffer", "in files", "files", "size"]
-    print_table([*headings, "partitioned by"], rows)
-
-
-def _version_of(table: TableDescription) -> object:
-    """Return the manifest version, with the generation if it is not the first."""
-    if table.table_version == 1:
-        return table.manifest_version
-    return f"{table.manifest_version} of v{table.table_version}"
-
-
-def run_persist(
-    endpoint: str, target: tuple[str | None, str | None], timeout: str, as_json: bool
-) -> None:
-    """Flush everything acknowledged so far, and print the committed version of each table.
-
-    Raises:
-        TimedOut: it is not done in time; the flushes continue.
-    """
-    try:
-        timeout_s = parse_duration(timeout)
-    except ValueError as exc:
-        raise CommandFailed(f"--timeout: {exc}", USAGE) from exc
-    with connect(endpoint) as client:
-        done = client.persist(*target, timeout_s=timeout_s)
-    if as_json:
-        print_json(done)
-    elif not done:
-        print_line("nothing to persist")
-    else:
-        rows = [(one.namespace, one.table, one.manifest_version) for one in done]
-        print_table(["namespace", "table", "version"], rows)
 
 
 def print_status(endpoint: str, as_json: bool) -> None:

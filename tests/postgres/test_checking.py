@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ingester.cli.exits import FAILED, UNREACHABLE, USAGE, CommandFailed
-from ingester.cli.replicate_check import check_postgres
+from ingester.cli.replicate import check_postgres
 from ingester.postgres.options import Options
 from tests.bench.peers.server import Server, unprivileged_user
 from tests.drivers.waiting import until

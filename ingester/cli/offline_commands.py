@@ -1,7 +1,8 @@
-"""``ingester manifest …``: the options of its commands; :mod:`.manifest_tools` runs them.
+"""The options of ``ingester manifest …`` and ``ingester tokens …``, which need no daemon.
 
-Each takes a store's URL and optionally a namespace and a table; by default it covers all tables of
-the store. No daemon is contacted, and a running daemon is not disturbed.
+The commands of ``manifest`` take a store's URL and optionally a namespace and a table; by default
+they cover all tables of the store. They do not disturb a running daemon. A running daemon reads a
+changed token file.
 """
 
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Annotated
 
 import typer
 
-from .command_options import Json, SomeNamespace, SomeTable
+from .command_options import Config, Json, SomeNamespace, SomeTable
 
 manifest_app = typer.Typer(help="Inspect, verify and clean up tables in a store, without a daemon.")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="The store: s3://…, file://… or a folder.")]
-Config = Annotated[
+StoreConfig = Annotated[
     Path | None,
     typer.Option("--config", help="TOML file with store_options. Environment: INGESTER_CONFIG."),
 ]
@@ -33,7 +34,7 @@ def log(
         int | None, typer.Option("--limit", min=1, help="Only this many of the newest versions.")
     ] = None,
     table_version: TableVersion = None,
-    config: Config = None,
+    config: StoreConfig = None,
     json: Json = False,
 ) -> None:
     """Print the retained versions, newest first: writer, time and actions."""
@@ -51,7 +52,7 @@ def show(
         int | None, typer.Option("--version", min=1, help="Default: the newest.")
     ] = None,
     table_version: TableVersion = None,
-    config: Config = None,
+    config: StoreConfig = None,
     json: Json = False,
 ) -> None:
     """Print a version's contents: files, rows, columns, partitions, checkpoints and the writers'
@@ -66,7 +67,7 @@ def versions(
     url: Url,
     namespace: SomeNamespace = None,
     table: SomeTable = None,
-    config: Config = None,
+    config: StoreConfig = None,
     json: Json = False,
 ) -> None:
     """Print the generations of each table: which is current, which push made it, which are kept."""
@@ -84,7 +85,7 @@ def verify(
         bool, typer.Option("--data", help="Also read the footer of every data file.")
     ] = False,
     table_version: TableVersion = None,
-    config: Config = None,
+    config: StoreConfig = None,
     json: Json = False,
 ) -> None:
     """Read all retained versions. Exit code 1 if something is missing or damaged."""
@@ -109,7 +110,7 @@ def gc(
         str | None,
         typer.Option("--orphan-grace", help="Overrides the setting manifest.orphan_grace."),
     ] = None,
-    config: Config = None,
+    config: StoreConfig = None,
     json: Json = False,
 ) -> None:
     """Delete what no retained version needs. Safe while daemons and readers run."""
@@ -117,3 +118,57 @@ def gc(
 
     flags = {"manifest.retain": retain, "manifest.orphan_grace": orphan_grace}
     run_clean_up(chosen(url, namespace, table, config, flags), dry_run, json)
+
+
+tokens_app = typer.Typer(help="Manage the token file of a daemon.")
+
+File = Annotated[Path | None, typer.Option("--file", help="Token file. Default: auth.tokens.")]
+
+
+@tokens_app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Name of its holder, for logs.", show_default=False)],
+    grant: Annotated[
+        list[str],
+        typer.Option(
+            "--grant",
+            metavar="NS:RIGHTS",
+            help="Grant such as shop:read,write or *:admin; repeatable.",
+        ),
+    ],
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="Validity such as 90d. Default: unlimited.")
+    ] = None,
+    file: File = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Create a token and print it once; the file stores only its hash.
+
+    Rights are read, write, and admin, which includes both. Several tokens of one name can be valid
+    at a time: to rotate, add a new one, distribute it, then revoke the old one.
+    """
+    from .tokens import add_token
+
+    add_token(file, config, name, (grant, expires), json)
+
+
+@tokens_app.command("list")
+def list_(file: File = None, config: Config = None, json: Json = False) -> None:
+    """List the tokens with their grants and state."""
+    from .tokens import print_tokens
+
+    print_tokens(file, config, json)
+
+
+@tokens_app.command()
+def revoke(
+    token: Annotated[str, typer.Argument(metavar="ID", help="Token id, as shown by list.")],
+    file: File = None,
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Revoke a token; running daemons refuse it within seconds, also in open streams."""
+    from .tokens import revoke_token
+
+    revoke_token(file, config, token, json)
