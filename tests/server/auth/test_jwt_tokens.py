@@ -282,6 +282,24 @@ def test_an_answer_that_does_not_end_is_not_waited_for_and_has_no_second_one_bes
     until(loads_again, "the set to be loaded again")
 
 
+def test_keys_are_not_fetched_from_where_a_redirect_points(provider: Provider) -> None:
+    """An https:// URL of a provider could lead to plain HTTP, whose keys can be forged."""
+    to = f"HTTP/1.1 302 Found\r\nLocation: {provider.url}\r\nContent-Length: 0\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(to.encode())
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with pytest.raises(ConfigError, match=r"auth\.jwks: .*cannot be loaded"):
+            JwtTokens(settings(f"http://127.0.0.1:{listener.getsockname()[1]}/"), lambda: None)
+        server.join()
+    assert not provider.asked
+
+
 @pytest.mark.parametrize("answer", [b"* OK IMAP4 ready\r\n", b"HTTP/1.1 200 OK\r\n\r\n<html>"])
 def test_an_answer_that_is_no_set_ends_the_start(answer: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
