@@ -3,7 +3,10 @@
 The dry run, ``--check``, prints what could be followed and changes nothing.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -35,6 +38,30 @@ def read_dsn(given: str) -> str:
         return secret_value(given)
     except ValueError as exc:
         raise CommandFailed(f"DSN: {exc}", USAGE) from exc
+
+
+@contextmanager
+def psycopg2_errors_once() -> Iterator[None]:
+    """Keep an error that psycopg2 prints and raises off standard error.
+
+    If a server ends a COPY and the connection, psycopg2 2.9 creates a second error while the first
+    is set, and prints the ``SystemError`` that this causes. No option turns it off. A command owns
+    its process and may set ``sys.excepthook``, which Python has for this; everything else is shown
+    as before.
+    """
+    import psycopg2
+
+    shown = sys.excepthook
+
+    def show(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if kind is not SystemError or not isinstance(value.__cause__, psycopg2.Error):
+            shown(kind, value, trace)
+
+    sys.excepthook = show
+    try:
+        yield
+    finally:
+        sys.excepthook = shown
 
 
 def run_postgres(
@@ -88,7 +115,7 @@ def run_postgres(
 def follow_postgres(options: Options, endpoint: str, as_json: bool, stopped: Sequence[int]) -> None:
     """Replicate until a signal was caught."""
     sending = ReportSender(dialled(endpoint), say, options=connection_options())
-    with connect(endpoint, RetryPolicy()) as client, sending as sender:
+    with psycopg2_errors_once(), connect(endpoint, RetryPolicy()) as client, sending as sender:
         try:
             if options.resync and (asked := request_resync(options, client)):
                 print_line(asked)

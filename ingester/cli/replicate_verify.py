@@ -21,7 +21,7 @@ from ingester.shown_text import escaped
 from .connecting import connect
 from .exits import DONE, FAILED, UNREACHABLE, USAGE, CommandFailed
 from .printing import print_json, print_line, print_table
-from .replicate import read_dsn
+from .replicate import psycopg2_errors_once, read_dsn
 
 COLUMNS = ("table", "source", "verdict", "source rows", "rows here", "differing", "reason")
 _EVERY_S = 0.2
@@ -54,7 +54,7 @@ def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoRe
     plan = _plan(arguments)
     progress = _VerifyProgress()
     began = time.monotonic()
-    with connect(endpoint, RetryPolicy()) as client:
+    with psycopg2_errors_once(), connect(endpoint, RetryPolicy()) as client:
         try:
             verdicts = verify(plan, client, progress.read)
         except NothingToCompare as exc:

@@ -15,12 +15,9 @@ Source: PostgreSQL's documentation, "COPY", CSV format.
 from __future__ import annotations
 
 import binascii
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 from queue import Empty, Full, Queue
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -105,7 +102,6 @@ class CopyBlocks:
             self._hand_over()
 
     def _copy(self, connection: Any, statement: Any) -> int:
-        _hush()
         with source_errors(), connection.cursor() as cursor:
             cursor.copy_expert(statement, self)
             rows = int(cursor.rowcount)
@@ -122,23 +118,6 @@ class CopyBlocks:
                 return
             except Full:
                 continue
-
-
-@cache
-def _hush() -> None:
-    """Suppress an error that psycopg2 prints and raises as well.
-
-    If a server ends a COPY and the connection, psycopg2 decodes a notice while an exception is set.
-    """
-    import psycopg2
-
-    shown = sys.excepthook
-
-    def show(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if kind is not SystemError or not isinstance(value.__cause__, psycopg2.Error):
-            shown(kind, value, trace)
-
-    sys.excepthook = show
 
 
 def rows_at_most(shape: Shape) -> int:

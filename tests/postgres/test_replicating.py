@@ -252,3 +252,27 @@ def test_a_restart_after_an_idle_spell_goes_on_and_copies_nothing(
             assert follower.process.wait(60) == 1
             assert "table absent does not exist; what helps: correct --tables" in follower.said()
         assert cluster.run("SELECT 1 FROM pg_publication WHERE pubname = 'another'") == []
+
+
+def test_copies_that_the_source_ends_are_retried_without_a_traceback(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """psycopg2 prints one in about half of the cases, unless the command prevents it."""
+    cluster.run(
+        "CREATE TABLE long (a int PRIMARY KEY, b text)",
+        "INSERT INTO long SELECT n, repeat(md5(n::text), 3000) FROM generate_series(1, 1500) AS n",
+    )
+    options = (
+        *("--tables", "long", "--slot", "long", "--publication", "long"),
+        *("--origin", "long"),
+    )
+    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_progress_copy WHERE bytes_processed > 0"
+    with (
+        Daemon.start(tmp_path / "d") as daemon,
+        following(cluster, daemon, tmp_path, *options) as follower,
+    ):
+        for _ in range(4):
+            until(lambda: cluster.run(end) != [], "a running copy", PATIENCE_S)
+        until(lambda: "copied 1500 rows" in follower.said(), "the copy", PATIENCE_S)
+        assert "Error" not in follower.said()
+        follower.stop()

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from ingester.cli.replicate import psycopg2_errors_once
 from ingester.client import Client, ClientError, InvalidRequest, NotFound
 from ingester.client.retry import NEVER
 from ingester.postgres.connection import Stopped, ask, connect
@@ -238,7 +239,11 @@ def test_a_copy_that_fails_on_the_way_leaves_the_table_as_it_was(
         def stopped(act: Callable[[], None] = act) -> bool:
             return act is stop and rows_so_far[0] > 0
 
-        with taken(cluster.dsn, stopped) as snapshot, pytest.raises(raised):
+        with (
+            psycopg2_errors_once(),
+            taken(cluster.dsn, stopped) as snapshot,
+            pytest.raises(raised),
+        ):
             copied(snapshot, daemon_client, large, progress)
         assert 0 < rows_so_far[0] < 800
         assert rows_of(daemon_client, large) == [{"a": 7}]
