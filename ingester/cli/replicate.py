@@ -15,12 +15,19 @@ from ingester.client import RetryPolicy
 from ingester.config.secret_values import secret_value
 from ingester.postgres.checking import Check, CheckedTable, check
 from ingester.postgres.conditions import Hindrance
-from ingester.postgres.names import BadRename, Names, split_name
-from ingester.postgres.options import BadOption, Options, parse_pairs, parse_policies
+from ingester.postgres.options import (
+    BadOption,
+    BadRename,
+    Names,
+    Options,
+    parse_pairs,
+    parse_policies,
+    split_name,
+)
 from ingester.postgres.replicator import Replicator
 from ingester.postgres.reporting import ReportSender, report_of
-from ingester.postgres.resync import request_resync
 from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.starting import request_resync
 from ingester.postgres.states import BadState
 
 from .connecting import connect, connection_options, dialled

@@ -11,7 +11,7 @@ import msgspec
 
 from ingester.client import RetryPolicy
 from ingester.config.units import parse_duration
-from ingester.postgres.names import BadRename, Names
+from ingester.postgres.options import BadRename, Names
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.states import BadState
 from ingester.postgres.verify.differences import RowDifference, TableVerdict, all_equal

@@ -3,18 +3,18 @@
 The room in the order of its story:
 
     connection      ``connection``, ``server_errors``: reach the source, tell what a retry helps;
-                    ``options``, ``names``: what is asked for, and what tables are called here
+                    ``options``: what is asked for, and what tables are called here
     catalog, types  ``catalog`` (queries in ``catalog_tables``, results in ``facts``), ``types``
     plan and check  ``conditions``: can this be followed, and if not, what helps;
                     ``publication``; ``planning``: look at the source, decide per table;
-                    ``watching``: apply that; ``starting``; ``checking``: a dry run
+                    ``watching``: apply that; ``starting``: the start, and requests
+                    for new copies; ``checking``: a dry run
     snapshot copy   ``snapshot``: a position in the log; ``copying``: rounds of copies;
                     ``copy_stream``: rows of one table
     stream          ``slot`` ─▶ ``pgoutput`` ─▶ ``following`` ─▶ ``collector`` ─▶ ``sync_messages``
-                    ─▶ ``sending`` ─▶ daemon; ``shape``: how a table's rows are read
-    positions       ``states``, ``tables``: what each table has; ``positions``: how far the slot
-                    may advance
-    resync          ``resync``: ask a running replicator for a new copy
+                    ─▶ ``sending`` ─▶ daemon
+    positions       ``states``, ``tables``: what each table has, and how its rows are read;
+                    ``positions``: how far the slot may advance
     status          ``reporting``: reports to the daemon, which ``ingester.reports`` describes
     verify          ``verify``: compare source and copy, row by row
 

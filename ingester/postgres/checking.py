@@ -16,7 +16,7 @@ from ingester.postgres.catalog import read_publication, read_server, read_slot, 
 from ingester.postgres.conditions import Hindrance, breaks_writes, notes, server_hindrances
 from ingester.postgres.connection import ask, connect, source_text
 from ingester.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, TableFacts
-from ingester.postgres.names import Names, choose
+from ingester.postgres.options import Names, choose
 from ingester.postgres.publication import commands, plan_publication, planned_hindrance
 from ingester.postgres.server_errors import SourceFailed
 

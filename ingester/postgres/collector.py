@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ingester.postgres.pgoutput import Change, Relation, UnknownMessage
-from ingester.postgres.shape import Layout, Shape, ShapeDiffers
+from ingester.postgres.states import Layout, Shape, ShapeDiffers
 from ingester.postgres.sync_messages import SyncMessage, message_of
 from ingester.postgres.types import ValueNotKept
 

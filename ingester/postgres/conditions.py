@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from ingester.postgres.facts import Leaf, PublicationFacts, ServerFacts, SlotFacts, TableFacts
-from ingester.postgres.names import quoted, quoted_table
+from ingester.postgres.options import quoted, quoted_table
 from ingester.postgres.server_errors import (
     APPLICATION_NAME,
     FREE_SENDER,

@@ -25,8 +25,8 @@ import pyarrow.csv
 
 from ingester.postgres.connection import StatementThread, Stopped, ask, source_errors
 from ingester.postgres.facts import TableFacts
-from ingester.postgres.shape import Shape
 from ingester.postgres.snapshot import SourceSnapshot
+from ingester.postgres.states import Shape
 from ingester.postgres.types import ValueNotKept, arrow_values
 
 BLOCK_BYTES = 8 << 20

@@ -40,9 +40,16 @@ from ingester.postgres.facts import TableFacts
 from ingester.postgres.options import Options
 from ingester.postgres.planning import WantedTable, wanted_of
 from ingester.postgres.server_errors import SourceFailed
-from ingester.postgres.shape import Shape, shape_of
 from ingester.postgres.snapshot import ChangedMeanwhile, SourceSnapshot
-from ingester.postgres.states import BadState, ReplicaState, SlotPlace, encode_state, partition_of
+from ingester.postgres.states import (
+    BadState,
+    ReplicaState,
+    Shape,
+    SlotPlace,
+    encode_state,
+    partition_of,
+    shape_of,
+)
 from ingester.postgres.tables import Tables, now
 from ingester.postgres.types import ValueNotKept
 from persist.prefetch import one_ahead

@@ -18,9 +18,8 @@ from ingester.postgres.collector import Collector
 from ingester.postgres.pgoutput import BeginMessage, Change, CommitMessage, Relation, Truncate
 from ingester.postgres.positions import Positions
 from ingester.postgres.sending import NewSession, TransactionSender
-from ingester.postgres.shape import Shape, ShapeDiffers, shape_then
 from ingester.postgres.slot import Read, SlotStream
-from ingester.postgres.states import ReplicaState
+from ingester.postgres.states import ReplicaState, Shape, ShapeDiffers, shape_then
 from ingester.postgres.tables import Tables
 
 SEND_BYTES = 8 << 20

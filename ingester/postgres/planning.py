@@ -22,8 +22,7 @@ from typing import Any, Literal, NamedTuple
 
 from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.facts import ColumnFacts, PublicationFacts, ServerFacts, TableFacts
-from ingester.postgres.names import Names, choose
-from ingester.postgres.options import Options
+from ingester.postgres.options import Names, Options, choose
 from ingester.postgres.publication import PublicationChange, ensure, planned_hindrance
 from ingester.postgres.slot import current_lsn, kept_from
 from ingester.postgres.states import KeptColumn, ReplicaState, SlotPlace

@@ -23,7 +23,7 @@ from ingester.postgres.conditions import (
 )
 from ingester.postgres.connection import source_errors
 from ingester.postgres.facts import PublicationFacts, ServerFacts, TableFacts
-from ingester.postgres.names import quoted, quoted_table
+from ingester.postgres.options import quoted, quoted_table
 from ingester.postgres.server_errors import SourceFailed
 
 VIA_ROOT_SINCE = 130_000

@@ -25,11 +25,10 @@ from ingester.postgres.copying import Copier
 from ingester.postgres.following import Session
 from ingester.postgres.options import Options
 from ingester.postgres.positions import IdleSlot, Positions, SlotHold, catch_up_name
-from ingester.postgres.resync import order_resyncs
 from ingester.postgres.sending import NewSession
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import FoundSlot, SlotStream, end_sender, find_slot, send_heartbeat
-from ingester.postgres.starting import Started, start
+from ingester.postgres.starting import Started, order_resyncs, start
 from ingester.postgres.states import ReplicaState
 from ingester.postgres.tables import Tables
 from ingester.postgres.watching import SourceWatch

@@ -1,7 +1,9 @@
-"""The start: all checks first, then the publication and the slot.
+"""The start, and requests for new copies.
 
     server, states, slot ─▶ checked ─▶ publication ─▶ slot ─▶ SlotPlace
                                └ refused: nothing created    └ refused: publication restored
+    --resync ─▶ a replicator is running? ─▶ yes: a request at the daemon, which it reads
+                                         └▶ no: ordered at this start
 
 Checks never depend on what an earlier, refused start has created: an existing slot alone lets no
 start through. What a start has created is removed unless a table is followed by it
@@ -21,8 +23,7 @@ from ingester.postgres.catalog import read_server, read_tables
 from ingester.postgres.conditions import before_start
 from ingester.postgres.connection import connect
 from ingester.postgres.facts import ServerFacts
-from ingester.postgres.names import choose, split_name
-from ingester.postgres.options import Options
+from ingester.postgres.options import Options, choose, split_name
 from ingester.postgres.planning import publish
 from ingester.postgres.positions import catch_up_name
 from ingester.postgres.publication import PublicationChange
@@ -231,3 +232,48 @@ def interruptible(connection: Any, stopped: Callable[[], bool], call: Callable[[
     finally:
         done.set()
         watcher.join()
+
+
+def order_resyncs(tables: Tables, options: Options) -> list[str]:
+    """Order the copies that the options request; return names that no table here has."""
+    unknown = set(options.resync)
+    for target, state in list(tables.have.items()):
+        names = _names(target, state)
+        if options.resync_all or names & options.resync:
+            tables.order(target, "a new copy was requested", state.facts.oid)
+        unknown -= names
+    return sorted(unknown)
+
+
+def request_resync(options: Options, client: Client) -> str:
+    """Request new copies from the replicator that reads from the slot.
+
+    Returns:
+        A line that says so; empty if no replicator is running.
+
+    Raises:
+        SourceFailed: no such table here.
+    """
+    connection = connect(options.dsn)
+    try:
+        slot = find_slot(connection, options.slot)
+        if slot is None or slot.active_pid is None:
+            return ""
+        origin = options.origin or default_origin(options, read_server(connection))
+    finally:
+        connection.close()
+    tables = Tables(client, options.namespace, origin)
+    tables.load()
+    targets = {
+        name: target for target, state in tables.have.items() for name in _names(target, state)
+    }
+    unknown = sorted(options.resync - targets.keys())
+    if unknown:
+        raise SourceFailed(f"table {unknown[0]!r} has no copy here that could be made again")
+    requested = sorted({targets[name] for name in options.resync})
+    tables.request(requested)
+    return f"requested a new copy of {', '.join(requested)} from the running replicator"
+
+
+def _names(target: str, state: ReplicaState) -> set[str]:
+    return {target, state.facts.full_name, state.facts.name}

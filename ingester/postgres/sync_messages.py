@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ingester.client.sync_stream import SyncColumn
 from ingester.postgres.pgoutput import UnknownMessage
-from ingester.postgres.shape import Layout, ShapeColumn
+from ingester.postgres.states import Layout, ShapeColumn
 from ingester.postgres.types import ValueNotKept, arrow_values
 
 Places = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ import pytest
 from ingester.client.sync_stream import SyncColumn
 from ingester.postgres.collector import MESSAGE_BYTES, MESSAGE_ROWS, Collector, TruncatedTable
 from ingester.postgres.pgoutput import Change, Relation, RelationColumn, UnknownMessage
-from ingester.postgres.shape import Shape, ShapeColumn, ShapeDiffers
+from ingester.postgres.states import Shape, ShapeColumn, ShapeDiffers
 from ingester.postgres.sync_messages import SyncMessage
 from ingester.postgres.types import ValueNotKept, column_type
 from tests.postgres.applying import Tables, apply_messages

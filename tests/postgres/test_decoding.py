@@ -21,7 +21,7 @@ from ingester.postgres.pgoutput import (
     Truncate,
     parse,
 )
-from ingester.postgres.shape import Shape, ShapeColumn
+from ingester.postgres.states import Shape, ShapeColumn
 from ingester.postgres.types import column_type
 from tests.postgres.applying import Row, Tables, apply_messages
 from tests.postgres.cluster import Cluster

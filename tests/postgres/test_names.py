@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.postgres.facts import ColumnFacts, TableFacts
-from ingester.postgres.names import BadRename, Names, split_name
+from ingester.postgres.options import BadRename, Names, split_name
 from ingester.schema.limits import check_column_names, check_table_name
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

@@ -20,8 +20,8 @@ from ingester.postgres.copy_stream import read_block, rows_at_most
 from ingester.postgres.copying import CopiedTable, copy_table
 from ingester.postgres.facts import TableFacts
 from ingester.postgres.server_errors import SourceFailed
-from ingester.postgres.shape import Shape, ShapeColumn
 from ingester.postgres.snapshot import SourceSnapshot
+from ingester.postgres.states import Shape, ShapeColumn
 from ingester.postgres.types import ColumnType, ValueNotKept, column_type
 from tests.drivers.daemon import Daemon
 from tests.postgres.cluster import Cluster

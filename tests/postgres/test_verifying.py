@@ -21,7 +21,7 @@ from ingester.client import Client
 from ingester.postgres.catalog import read_server, read_tables
 from ingester.postgres.connection import connect
 from ingester.postgres.facts import ColumnFacts
-from ingester.postgres.names import Names
+from ingester.postgres.options import Names
 from ingester.postgres.states import (
     KeptColumn,
     ReplicaState,

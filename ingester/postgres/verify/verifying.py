@@ -22,7 +22,7 @@ from ingester.postgres.catalog import read_publication, read_server, read_tables
 from ingester.postgres.conditions import hindrance
 from ingester.postgres.connection import connect
 from ingester.postgres.facts import ColumnFacts, TableFacts
-from ingester.postgres.names import Names
+from ingester.postgres.options import Names
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.states import PREFIX, ReplicaState, decode_state, partition_of
 from ingester.postgres.verify.compared_texts import AskedColumn, NoText

@@ -18,8 +18,8 @@ from ingester.postgres.connection import ask, connect
 from ingester.postgres.copy_stream import CopyBlocks, read_block, rows_at_most
 from ingester.postgres.copying import copy_statement, copy_table
 from ingester.postgres.facts import TableFacts
-from ingester.postgres.shape import Shape, ShapeColumn
 from ingester.postgres.snapshot import SourceSnapshot
+from ingester.postgres.states import Shape, ShapeColumn
 from ingester.postgres.types import column_type
 from persist.prefetch import one_ahead
 from tests.bench.effort import Bench
