@@ -12,6 +12,7 @@ Importing this module imports the SDK.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
+from opentelemetry.sdk.environment_variables import OTEL_BSP_MAX_EXPORT_BATCH_SIZE
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
@@ -38,7 +40,7 @@ from ingester import __version__
 from ingester.config.otel_variables import TracingChoice
 
 SDK_BATCH = 512
-"""The SDK's default batch, which must fit into the queue."""
+"""The SDK's default batch."""
 
 
 class SpanWriter(Protocol):
@@ -62,7 +64,9 @@ def make_provider(choice: TracingChoice, writer: SpanWriter) -> TracerProvider:
     sampler = None if choice.sample is None else make_sampler(choice.sample, choice.max_asked_per_s)
     provider = TracerProvider(sampler=sampler, resource=_resource(writer), shutdown_on_exit=False)
     most = choice.queue_spans
-    batch = most if most < SDK_BATCH else None
+    asked = os.environ.get(OTEL_BSP_MAX_EXPORT_BATCH_SIZE, "")
+    # The SDK refuses a batch that is larger than the queue.
+    batch = min(most, int(asked) if asked.isdecimal() else SDK_BATCH)
     provider.add_span_processor(
         BatchSpanProcessor(_exporter(choice), max_queue_size=most, max_export_batch_size=batch)
     )

@@ -15,7 +15,7 @@ from ingester.config.otel_variables import tracing_choice
 from ingester.config.settings import ConfigError, TracingSettings
 from ingester.config.sources import load
 from ingester.observability.tracing.collector import check_tracing, open_traces
-from ingester.observability.tracing.provider import make_sampler
+from ingester.observability.tracing.provider import make_provider, make_sampler
 from ingester.observability.tracing.tracer import Tracer, remote_span
 from persist.manifest import WriterIdentity
 
@@ -48,6 +48,15 @@ def test_the_standard_variables_win() -> None:
     assert choice.asked_by == "OTEL_EXPORTER_OTLP_ENDPOINT"
     other = tracing_choice(HERE, {"OTEL_TRACES_SAMPLER": "always_off"})
     assert other is not None and other.sample is None
+
+
+def test_a_batch_that_the_environment_makes_larger_than_the_queue_is_as_large_as_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "100000")
+    choice = tracing_choice(HERE, {})
+    assert choice is not None
+    make_provider(choice, WriterIdentity("one", "i", 1)).shutdown()
 
 
 @pytest.mark.parametrize(
