@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ingester.spark.read.arrow_scan import parallelism
-from ingester.spark.source.rows import FilesPartition
+from ingester.spark.source.batch import FilesPartition
 from ingester.spark.source.source import IngesterSource
 
 FORMAT = "ready-rows"

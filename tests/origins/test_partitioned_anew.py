@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
-from ingester.spark.sink.commits import commit_patiently, identity
+from ingester.spark.sink.append import commit_patiently, identity
 from persist.manifest import Manifest
 from persist.store import open_store
 from persist.table import TableDefinition

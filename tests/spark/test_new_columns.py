@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingester.spark import StreamUnsuitable, read_table, register
 from ingester.spark.options import SourceOptions
-from ingester.spark.source.rows import SourceRows
+from ingester.spark.source.batch import SourceRows
 from ingester.spark.source.stream import NewColumns, TableStream
 from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import Manifest

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from ingester.spark import StreamUnsuitable, register
 from ingester.spark.options import SourceOptions
-from ingester.spark.source.rows import FilesPartition, SourceRows
+from ingester.spark.source.batch import FilesPartition, SourceRows
 from ingester.spark.source.stream import IDLE_VERSIONS, NewColumns, TableStream
 from ingester.spark.versions import ReadAllAvailable, ReadMaxFiles
 from persist.manifest import (

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingester.spark.compaction.plan import FileGroup
-from ingester.spark.compaction.task import CompactionJob
+from ingester.spark.compaction.run import CompactionJob
 from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, scan
 from ingester.spark.read.columns import Columns
 from ingester.spark.sink.data_files import FileSink

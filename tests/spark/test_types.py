@@ -123,7 +123,7 @@ def _instant(microseconds: int | None) -> dt.datetime | None:
 
 
 def test_a_decimal_that_spark_does_not_have_is_refused_by_name() -> None:
-    from ingester.spark.read.types import spark_schema
+    from ingester.spark.read.columns import spark_schema
 
     with pytest.raises(TypeError, match=r"column 'd': Spark has no decimal128\(5, -2\)"):
         spark_schema([pa.field("d", pa.decimal128(5, -2))])

@@ -4,7 +4,7 @@
          │                      └▶ ``arrow_scan``  pyarrow on the executors, where S3A is missing
          ├▶ ``tail``      buffered rows of daemons; ``scan`` merges them, each row once
          ├  ``filters``   the filter option: prunes files, selects rows
-         └  ``columns``, ``types``   the table's columns and types as Spark sees them
+         └  ``columns``   the table's columns and types as Spark sees them
 
 A reader that cannot give exact values refuses. Start reading at ``read_table``.
 """

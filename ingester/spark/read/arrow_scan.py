@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from ingester.spark.read.columns import Columns
-from ingester.spark.read.types import spark_schema
+from ingester.spark.read.columns import Columns, spark_schema
 from persist.manifest import Add, PartitionKey
 from persist.parquet.reading import DataFile, damage_errors, group_bounds, open_checked
 from persist.parquet.sparse_rows import null_bytes

@@ -21,8 +21,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ingester.spark.errors import RequestRefused
-from ingester.spark.read.columns import Columns, partition_type
-from ingester.spark.read.types import is_nanoseconds, quoted
+from ingester.spark.read.columns import Columns, is_nanoseconds, partition_type, quoted
 from persist.manifest import Add, ColumnStats
 from persist.parquet.stats import stat_value
 from persist.partitioning.spec import partition_bounds

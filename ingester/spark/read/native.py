@@ -30,8 +30,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ingester.spark.errors import ReaderUnsuitable
-from ingester.spark.read.columns import Columns
-from ingester.spark.read.types import quoted, spark_schema, spark_type
+from ingester.spark.read.columns import Columns, quoted, spark_schema, spark_type
 from persist.exports import hadoop_url
 from persist.manifest import Add
 

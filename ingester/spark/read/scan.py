@@ -17,10 +17,16 @@ from pyspark.sql import functions as F
 
 from ingester.spark.errors import ReaderUnsuitable
 from ingester.spark.read import arrow_scan, native
-from ingester.spark.read.columns import OPERATION, Columns, asked_columns
+from ingester.spark.read.columns import (
+    OPERATION,
+    Columns,
+    asked_columns,
+    quoted,
+    restored,
+    spark_schema,
+)
 from ingester.spark.read.filters import Pruning, condition, pruning, said
 from ingester.spark.read.native import setting
-from ingester.spark.read.types import quoted, restored, spark_schema
 from persist.exports import hadoop_url
 from persist.manifest import Manifest, TableState
 from persist.table import TableDefinition

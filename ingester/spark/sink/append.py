@@ -1,14 +1,18 @@
 """Rows for a table without a primary key: files in its layout, and one commit of all of them.
 
-The rows of a write become visible together, once: a write that the manifest already has is not
-committed again. Files of failed or speculative attempts are garbage. Nothing is deleted here, as a
-writer that does not know whether its commit succeeded must not delete its files
+The rows of a write become visible together, once. One proposal is committed at most once, however
+often its answer is lost; after a driver has died, ``txn`` (the writer's own version in the
+manifest) tells whether its commit succeeded, and a write that the manifest has is not committed
+again. Files of failed or speculative attempts are garbage. Nothing is deleted here, as a writer
+that does not know whether its commit succeeded must not delete its files
 (``tests/spark/test_append_writer.py``).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -16,13 +20,49 @@ from pyspark.sql.types import StructType
 
 from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
-from ingester.spark.sink.columns import check_columns
-from ingester.spark.sink.commits import commit_patiently, identity
-from ingester.spark.sink.data_files import TARGET_FILE_BYTES, FileSink
+from ingester.spark.sink.data_files import TARGET_FILE_BYTES, FileSink, check_columns
 from ingester.spark.sink.writers import WriteId, tell_committed
-from persist.manifest import Action, Add, Txn, UploadExpired, VersionSealed
-from persist.store import open_store
+from persist.manifest import (
+    Action,
+    Add,
+    CommitUnclear,
+    Manifest,
+    Proposal,
+    TableState,
+    Txn,
+    UploadExpired,
+    VersionSealed,
+    WriterIdentity,
+    commit,
+)
+from persist.store import StoreRetry, StoreUnavailable, open_store, retry
 from persist.table import TableDefinition
+
+COMMIT_RETRY = StoreRetry(
+    first_s=0.1, cap_s=5.0, unreachable=(StoreUnavailable, CommitUnclear), for_s=120.0
+)
+"""How long a driver retries while the store gives no clear answer."""
+
+
+def identity(name: str) -> WriterIdentity:
+    """The identity of one Spark run. No daemon has such an id, so it fences none."""
+    return WriterIdentity(ingester_id=f"_{name}", incarnation=uuid.uuid4().hex, epoch=0)
+
+
+def commit_patiently(
+    manifest: Manifest,
+    base: TableState | None,
+    actions: Sequence[Action],
+    writer: WriterIdentity,
+) -> TableState:
+    """Commit the actions, retrying transient errors; the version that has them.
+
+    Raises:
+        RewriteVoid, UploadExpired, ProposalConflict: As ``persist.manifest.commit``.
+        StoreUnavailable, CommitUnclear: After two minutes. The commit may have succeeded.
+    """
+    return retry(partial(commit, manifest, base, Proposal(actions), writer), COMMIT_RETRY)
+
 
 _encode = msgspec.msgpack.Encoder().encode
 _add = msgspec.msgpack.Decoder(Add).decode

@@ -1,6 +1,10 @@
-"""One task's rows as Parquet files in a table's layout. Runs on executors.
+"""A DataFrame's rows as Parquet files in a table's layout. Runs on executors.
 
-    batches ─▶ by partition ─▶ sorted, encoded ─▶ put under a fresh name ─▶ ``Add`` actions
+    batches ─▶ the table's columns ─▶ by partition ─▶ sorted, encoded ─▶ put ─▶ ``Add`` actions
+
+Columns are matched by name. A column that the frame lacks is null; one that the table lacks is
+refused, unless the partition spec computes it. A value that the table's type cannot hold is refused
+with its column's name (``tests/spark/test_refusals.py``).
 
 A task that runs twice or dies leaves only garbage, as every file has a new name and no version
 lists it before the commit. Memory is bounded, whatever the number of partitions.
@@ -12,14 +16,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+from pyspark.sql.types import StructType
 
+from ingester.schema.types import takes
 from ingester.spark.errors import WriteRefused
-from ingester.spark.sink.columns import table_rows
+from ingester.spark.versions import arrow_schema
 from persist.manifest import Add
 from persist.parquet.encode import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
 from persist.parquet.put import FileKind, FileOrigin, FileStore, put_file
 from persist.parquet.sort import sort_rows
-from persist.parquet.sparse_rows import PartitionedRows, SparseRows
+from persist.parquet.sparse_rows import PartitionedRows, SparseRows, rows_alone
 from persist.partitioning import (
     PartitionValues,
     PartitionValueTooLong,
@@ -31,6 +37,56 @@ from persist.table import TableDefinition
 TARGET_FILE_BYTES = 128 << 20
 HELD_BYTES = 256 << 20
 """Rows that a task holds in memory before it writes the largest partition."""
+
+
+def check_columns(schema: StructType, definition: TableDefinition) -> None:
+    """Check that rows of this schema can be written to the table.
+
+    Raises:
+        WriteRefused: The table lacks a column, or does not accept its type.
+    """
+    table = definition.schema
+    given = arrow_schema(schema)
+    for theirs in given:
+        index = table.get_field_index(theirs.name)
+        if index < 0 and theirs.name in definition.spec.names:
+            continue
+        if index < 0:
+            raise WriteRefused(
+                f"the table has no column {theirs.name!r}; it has {', '.join(table.names)}"
+            )
+        kind = table.field(index).type
+        if not takes(kind, theirs.type):
+            raise WriteRefused(
+                f"column {theirs.name!r} is {kind} in the table, but {theirs.type} in the frame"
+            )
+    missing = [name for name in definition.primary_key if given.get_field_index(name) < 0]
+    if missing:
+        raise WriteRefused(f"the frame has no column {missing[0]!r}, which is in the primary key")
+
+
+def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows in the table's types, without columns that are all null.
+
+    Raises:
+        WriteRefused: A column cannot hold a value.
+    """
+    arrays, fields = [], []
+    for ours in schema:
+        index = batch.schema.get_field_index(ours.name)
+        if index < 0:
+            continue
+        column = batch.column(index)
+        if column.null_count == len(column):
+            continue
+        try:
+            arrays.append(column if column.type == ours.type else column.cast(ours.type))
+        except pa.ArrowInvalid as exc:
+            raise WriteRefused(f"column {ours.name!r}: {exc}") from exc
+        fields.append(ours)
+    if not fields:
+        return rows_alone(batch.num_rows)
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 @dataclass(slots=True)

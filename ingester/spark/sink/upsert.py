@@ -29,7 +29,7 @@ from ingester.client.sync_stream import SyncColumn, SyncStream
 from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.columns import OPERATION
-from ingester.spark.sink.columns import check_columns, table_rows
+from ingester.spark.sink.data_files import check_columns, table_rows
 from ingester.spark.sink.writers import WriteId, tell_committed
 from persist.backoff import Backoff
 from persist.parquet.encode import encode

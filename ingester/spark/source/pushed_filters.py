@@ -30,9 +30,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from ingester.spark.read.columns import Columns
+from ingester.spark.read.columns import Columns, is_nanoseconds
 from ingester.spark.read.filters import Pruning
-from ingester.spark.read.types import is_nanoseconds
 from persist.predicate.predicate import Predicate, Term
 
 _COMPARISONS: dict[type[Filter], str] = {

@@ -34,8 +34,7 @@ from ingester.spark.errors import (
     plainly,
 )
 from ingester.spark.options import SourceOptions
-from ingester.spark.source.batch import TableReader
-from ingester.spark.source.rows import SourceRows
+from ingester.spark.source.batch import SourceRows, TableReader
 from ingester.spark.versions import COUNTS_BARE_ROWS, NAME, PUSHES_FILTERS
 from persist.manifest import TableState
 from persist.table import TableDefinition

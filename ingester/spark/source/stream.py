@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from ingester.spark.errors import StreamUnsuitable, plainly, plainly_each
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.arrow_scan import ScanPlan
-from ingester.spark.source.rows import FilesPartition, SourceRows, partitions_of
+from ingester.spark.source.batch import FilesPartition, SourceRows, partitions_of
 from ingester.spark.source.stream_offsets import (
     BEGINNING,
     FROM_NOW,
