@@ -122,11 +122,17 @@ class Log:
         ]
         return read_ahead(ReplayCursor(self._disk, self._directory, facts, allocate))
 
-    async def start(self, identity: LogIdentity, first_seq: int) -> None:
+    async def start(
+        self, identity: LogIdentity, first_seq: int, begun: Callable[[], None] | None = None
+    ) -> None:
         """Open a new segment; call it after replay.
 
         The first operation gets `first_seq`. On a full disk the log starts without a segment:
         appends are answered with LogFull until there is room.
+
+        Args:
+            begun: called in a thread when the first segment is durable, before anything is appended
+                to it. If it raises OSError, the segment is not used.
 
         Raises:
             LogFailed: a sync failed; the process must end.
@@ -134,7 +140,7 @@ class Log:
         if self._recovered is None or self._started:
             raise RuntimeError("start() comes once, after recover()")
         self._started = True
-        self._segments.begin(identity, first_seq)
+        self._segments.begin(identity, first_seq, begun)
         with trio.CancelScope(shield=True):
             try:
                 await self._segments.rotate()

@@ -157,6 +157,7 @@ class SegmentSet:
         self._carry = carry
         self._limiter = trio.CapacityLimiter(_THREADS)
         self._identity = LogIdentity("", "", 0)
+        self._begun: Callable[[], None] | None = None
         self._next_number = 1
         self._next_seq = 1
         self._preallocation = Preallocation(disk, directory, settings.segment_bytes, self.in_thread)
@@ -184,10 +185,18 @@ class SegmentSet:
         self.sealed.adopt(recovered.segments)
         self._next_number = next_number
 
-    def begin(self, identity: LogIdentity, first_seq: int) -> None:
-        """Set the identity and the first sequence of what is written from now on."""
+    def begin(
+        self, identity: LogIdentity, first_seq: int, begun: Callable[[], None] | None = None
+    ) -> None:
+        """Set the identity and the first sequence of what is written from now on.
+
+        Args:
+            begun: called in a thread when the first segment is durable, before anything is appended
+                to it; raises OSError if the segment cannot be used.
+        """
         self._identity = identity
         self._next_seq = first_seq
+        self._begun = begun
 
     @property
     def open_number(self) -> int:
@@ -227,12 +236,28 @@ class SegmentSet:
         # replace exactly what the older segments hold.
         carried = self._carry()
         try:
-            self.open = await self.in_thread(partial(publish, self._disk, file, header, carried))
+            self.open = await self.in_thread(partial(self._published, file, header, carried))
         except OSError as exc:
             raise from_os_error(exc, f"opening segment {header.number}") from exc
         self._next_number += 1
         self.created_segments += 1
         self.first_operation_at = None
+
+    def _published(
+        self,
+        file: PreallocatedFile,
+        header: SegmentHeader,
+        carried: Sequence[tuple[int, Sequence[Buffer]]],
+    ) -> OpenSegment:
+        segment = publish(self._disk, file, header, carried)
+        if self._begun is not None:
+            try:
+                self._begun()
+            except BaseException:
+                segment.abandon()  # the next attempt replaces it
+                raise
+            self._begun = None
+        return segment
 
     def write(self, group: LogGroup, *, sync: bool) -> None:
         """Write a group, and sync it if asked. Blocking; in the writing thread.

@@ -267,8 +267,8 @@ async def replay_log(runtime: Runtime) -> bool:
     await runtime.wal.start(
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
         first_seq=recovered.last_seq + 1,
+        begun=partial(note_epoch, runtime.settings.data_dir, writer),
     )
-    await trio.to_thread.run_sync(note_epoch, runtime.settings.data_dir, writer)
     truncation.note_replaying(None)
     log.info(
         "log replayed",

@@ -337,6 +337,8 @@ def claim_body(store: ObjectStore, incarnation: str) -> dict[str, object]:
 def note_epoch(data_dir: Path, writer: WriterIdentity) -> None:
     """Record in the mark that the log has this epoch's first segment, before it takes rows. Blocks.
 
+    See :meth:`wal.Log.start`: on a full disk the segment may come long after the start.
+
     Raises:
         OSError: the data directory cannot be written.
     """
@@ -361,6 +363,7 @@ def note_stop(data_dir: Path, store: ObjectStore, writer: WriterIdentity) -> Non
     Raises:
         StoreError, OSError: it may not be recorded; the next start then requires the log.
     """
+    note_epoch(data_dir, writer)  # a full disk may have left the log without a segment until now
     mark = read_mark(data_dir)
     if mark is None or mark.incarnation != writer.incarnation:
         return

@@ -20,11 +20,15 @@ from ingester.recovery.marks import (
     LostLog,
     OtherStore,
     Starting,
+    begin,
+    claim_body,
     judge,
+    note_epoch,
+    note_stop,
     read_mark,
     write_mark,
 )
-from persist.manifest import EpochClaim, claim_epoch, last_claim, tell_stop
+from persist.manifest import EpochClaim, WriterIdentity, claim_epoch, last_claim, tell_stop
 from persist.store import StoreMark, StoreUnsuitable, ensure_mark
 from persist.store import read_mark as read_store_mark
 from persist.store.local import LocalStore
@@ -188,6 +192,34 @@ def test_a_store_is_marked_once_and_an_epoch_tells_its_stop(tmp_path: Path) -> N
         store.put("_store.json", content)
         with pytest.raises(StoreUnsuitable, match=r"_store\.json"):
             ensure_mark(store)
+
+
+def test_a_start_without_room_for_a_segment_asks_for_no_log_of_its_own(tmp_path: Path) -> None:
+    """A log that starts on a full disk has no segment of its epoch until there is room."""
+    store, writer = LocalStore(tmp_path), WriterIdentity("pod-0", "i2", 2)
+    mark = replace(MARK, store=ensure_mark(store).id, store_url=store.url, epoch=1)
+    write_mark(tmp_path, mark)
+    for number in (1, 2):
+        claim_epoch(store, "pod-0", number, claim_body(store, f"i{number}"))
+    before = WHOLE._replace(data_dir=tmp_path, mark=mark, claim=None)
+    begin(before, store, writer.incarnation)
+
+    def left(logged: int) -> Left:
+        found = Left(tmp_path, "pod-0", store.url, read_mark(tmp_path), logged, logged, None, None)
+        claim = last_claim(store, "pod-0", found.known_epoch)
+        return found._replace(store_mark=read_store_mark(store), claim=claim)
+
+    judge(left(1), RecoverySettings())  # killed: the log ends with the epoch before
+    with pytest.raises(LostLog):
+        judge(left(0), RecoverySettings())
+    kept = (tmp_path / NAME).read_bytes()
+    note_epoch(tmp_path, writer)
+    with pytest.raises(LostLog):
+        judge(left(1), RecoverySettings())
+    judge(left(2), RecoverySettings())
+    (tmp_path / NAME).write_bytes(kept)
+    note_stop(tmp_path, store, writer)  # all rows are in files, and there never was a segment
+    judge(left(0), RecoverySettings())
 
 
 def test_a_data_directory_says_what_is_wrong_with_its_mark(tmp_path: Path) -> None:

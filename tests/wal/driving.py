@@ -123,12 +123,13 @@ async def running(
     first_seq: int | None = None,
     make: Callable[[list[Draft]], list[Entry]] | None = None,
     disk: Disk | None = None,
+    begun: Callable[[], None] | None = None,
     **more: Any,
 ) -> AsyncIterator[Running]:
     """A started log; closed at the end if `clean`, else left as a killed process leaves it."""
     log = Log(directory, settings, disk=disk, **more)
     recovered = await log.recover()
-    await log.start(IDENTITY, first_seq or recovered.last_seq + 1)
+    await log.start(IDENTITY, first_seq or recovered.last_seq + 1, begun)
     state = Running(log)
     async with trio.open_nursery() as nursery:
         await nursery.start(log.run, state.apply, make)

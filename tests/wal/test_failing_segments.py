@@ -18,10 +18,12 @@ from tests.wal.driving import (
     payloads,
     recovered_records,
     running,
+    segment_files,
     started,
 )
 from tests.wal.held_disk import HeldDisk
 from wal import Log, LogFailed, LogFull, LogWriteFailed
+from wal.format import segment_name
 
 FULL = [errno.ENOSPC, errno.EDQUOT]
 
@@ -102,6 +104,31 @@ def test_a_log_starts_on_a_full_disk_and_takes_writes_when_there_is_room(tmp_pat
             disk.heal()
             (entry,) = await state.answers.write(state.log, b"new")
             assert (entry.seq, entry.segment) == (2, 2)
+
+    trio.run(write)
+
+
+def test_the_first_segment_is_noted_when_it_is_there_and_before_it_is_used(tmp_path: Path) -> None:
+    async def write() -> None:
+        disk, noted = FaultyDisk(), list[list[str]]()
+
+        def begun() -> None:
+            noted.append([path.name for path in segment_files(tmp_path)])
+            if len(noted) == 1:
+                raise OSError(errno.EIO, "the mark cannot be written")
+
+        disk.fail("allocate", errno.ENOSPC)
+        async with running(tmp_path, disk=disk, begun=begun) as state:
+            assert noted == []
+            disk.heal()
+            entry = operation(b"x")
+            state.answers.append(state.log, entry)
+            assert isinstance((await state.answers.wait(entry))[0], LogWriteFailed)
+            (entry,) = await state.answers.write(state.log, b"new")
+            assert (entry.seq, entry.segment) == (1, 1)
+            await state.log.rotate()
+        assert noted == [[segment_name(1)], [segment_name(1)]]
+        assert payloads((await recovered_records(tmp_path))[1]) == [b"new"]
 
     trio.run(write)
 
