@@ -148,7 +148,7 @@ class Superseded(Refused):
     """
 
 
-class TableReplaced(Refused):
+class ReplacedByCopy(Refused):
     """A copy has replaced the table, possibly with other columns and another key.
 
     Reopen the stream, or restart the transaction, for the new table.
@@ -230,7 +230,7 @@ ERRORS: dict[type[IngesterError], ErrorKind] = {
     StoreUnreachable: ErrorKind("store", "UNAVAILABLE", 4),
     StaleVersion: ErrorKind("stale", "UNAVAILABLE", 4),
     Superseded: ErrorKind("superseded", "UNAVAILABLE", 4),
-    TableReplaced: ErrorKind("made_anew", "UNAVAILABLE", 4),
+    ReplacedByCopy: ErrorKind("made_anew", "UNAVAILABLE", 4),
     Stopping: ErrorKind("stopping", "UNAVAILABLE", 4),
     FencedOff: ErrorKind("fenced", "UNAVAILABLE", 4),
     OwnedElsewhere: ErrorKind("owner", "UNAVAILABLE", 4),

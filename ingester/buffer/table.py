@@ -31,7 +31,7 @@ import trio
 
 from ingester.buffer.handle import BufferHandle
 from ingester.buffer.rows import BufferedRows
-from ingester.errors import IngesterError, TableReplaced
+from ingester.errors import IngesterError, ReplacedByCopy
 from ingester.observability.status import Buffered, PersistedRows, TableStatus, TransformerStatus
 from ingester.observability.table_detail import BufferedPartition, TableView
 from ingester.quotas.use import NamespaceUse
@@ -225,12 +225,12 @@ class TableBuffer:
             self.state, self.definition = state, definition
 
     def check_shape(self, definition: TableDefinition) -> None:
-        """Raise TableReplaced if a definition precedes a copy that replaced the table.
+        """Raise ReplacedByCopy if a definition precedes a copy that replaced the table.
 
         Thread-safe; stays true under the write latch.
         """
         if definition.first_schema_id != self.definition.first_schema_id:
-            raise TableReplaced(
+            raise ReplacedByCopy(
                 f"table {self.namespace}/{self.name} was replaced by a copy: reopen the stream or"
                 " restart the transaction"
             )

@@ -169,7 +169,7 @@ class TransactionCommit:
 
         Raises:
             BadRequest: invalid rows.
-            TableReplaced: a copy has replaced one of its tables since its first message.
+            ReplacedByCopy: a copy has replaced one of its tables since its first message.
             IngesterError: a table or the log refuses it.
         """
         new = [

@@ -55,7 +55,7 @@ class TransactionDedup:
 
         Raises:
             BadRequest, UnknownTable, OwnedElsewhere, StoreUnreachable
-            TableReplaced: a copy has replaced the table.
+            ReplacedByCopy: a copy has replaced the table.
         """
         definition = changes.definition
         self.check_plain(key, definition)

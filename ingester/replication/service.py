@@ -20,8 +20,8 @@ from ingester.errors import (
     LimitReached,
     MemoryFull,
     Refused,
+    ReplacedByCopy,
     Superseded,
-    TableReplaced,
     limit_facts,
 )
 from ingester.replication.commit import TransactionCommit
@@ -118,7 +118,7 @@ class Replication:
 
         Raises:
             BadRequest: invalid message; its transaction is discarded.
-            TableReplaced: a copy has replaced one of its tables; its transaction is discarded.
+            ReplacedByCopy: a copy has replaced one of its tables; its transaction is discarded.
             Refused: retryable; nothing has changed except for ``begin``.
         """
         self._check_not_stopping()
@@ -137,7 +137,7 @@ class Replication:
                 return self._standing(origin, duplicate=True)
             try:
                 return await self._take(message)
-            except TableReplaced:
+            except ReplacedByCopy:
                 self._drop(origin)
                 raise
             except Refused:

@@ -293,7 +293,7 @@ class Catalog:
             UnknownTable: the table does not exist and ``auto_create`` is off.
             OwnedElsewhere: another daemon owns the writes of this keyed table.
             StoreUnreachable: a commit is needed and the store cannot be reached.
-            TableReplaced: ``drafted`` precedes a copy that replaced the table.
+            ReplacedByCopy: ``drafted`` precedes a copy that replaced the table.
         """
         key = (check_table_name("namespace", namespace), check_table_name("table", name))
         table = self._tree.tables.get(key)

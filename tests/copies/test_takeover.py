@@ -12,7 +12,7 @@ import trio.testing
 
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
 from ingester.copies.takeover import WRITERS_WAIT_S, Takeover
-from ingester.errors import BadRequest, StoreUnreachable, TableReplaced
+from ingester.errors import BadRequest, ReplacedByCopy, StoreUnreachable
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
 from ingester.schema.definition import keyed_definition
@@ -96,7 +96,7 @@ async def _writers_wait() -> None:
         store.away = False
     assert table.state.table_version == whole.number
     async with table.write_latch.shared():
-        with pytest.raises(TableReplaced):
+        with pytest.raises(ReplacedByCopy):
             table.check_shape(before)
         table.check_shape(table.definition)
     assert catalog.known(*KEY) is table
