@@ -87,7 +87,7 @@ def test_every_query_of_dashboard_and_rules_returns_data(
 
 
 @pytest.mark.parametrize(
-    ("name", "secure", "waits"), [("store_away", False, False), ("damaged_file", True, True)]
+    ("name", "secure", "waits"), [("unreachable_store", False, False), ("damaged_file", True, True)]
 )
 def test_a_fault_fires_its_alerts_and_the_runbook_alone_mends_it(
     name: str, secure: bool, waits: bool, tmp_path: Path
