@@ -216,6 +216,10 @@ class Replicator:
             self._follow_tables(running.tables, session, known)
             # The server skips older changes quickly.
             begun = stream.begin(min(session.targets().values(), default=0))
+            # It may have been dropped and created again since it was checked; now it is held.
+            held = find_slot(self._connection, options.slot)
+            if held is None or held.confirmed_lsn != slot.confirmed_lsn:
+                raise NewSession  # which checks it
             positions.read_upto = max(positions.read_upto, begun)
             self.reason = ""
             self._run_until_new_session(session, positions)
