@@ -168,7 +168,7 @@ class Connection:
         span = tracing.begin_query(ticket)
         with tracing.within(span):
             return self._call(
-                lambda: _read_all(self._flight.do_get(asked, self._options(within_s, span)))
+                lambda: _read_all(self._flight.do_get(asked, self._reading(within_s, span)))
             )
 
     def stream(self, ticket: bytes, timeout_s: float | None = None) -> QueryStream:
@@ -177,7 +177,7 @@ class Connection:
         span = tracing.begin_query(ticket)
 
         def opened() -> QueryStream:
-            return QueryStream(self._flight.do_get(asked, self._options(timeout_s, span)), span)
+            return QueryStream(self._flight.do_get(asked, self._reading(timeout_s, span)), span)
 
         try:
             return self._call(opened)
@@ -286,6 +286,15 @@ class Connection:
         self, timeout_s: float | None, span: tracing.CallSpan = tracing.NO_SPAN
     ) -> flight.FlightCallOptions:
         return self._credentials.call_options(timeout_s, span.headers())
+
+    def _reading(self, timeout_s: float | None, span: tracing.CallSpan) -> flight.FlightCallOptions:
+        return self._credentials.call_options(timeout_s, span.headers(), _ALIGNED)
+
+
+_ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
+"""gRPC's buffers begin anywhere. Arrow warns about each unaligned one that a ``group_by`` or a join
+reads, so they are copied once.
+"""
 
 
 def _read_all(reader: flight.FlightStreamReader) -> pa.Table:

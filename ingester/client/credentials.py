@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+import pyarrow as pa
 from pyarrow import flight
 
 from ingester.config.addresses import is_loopback
@@ -185,9 +186,15 @@ class Credentials:
             return bool(self._tls_paths) and self._tls.changed()
 
     def call_options(
-        self, timeout_s: float | None = None, headers: Sequence[tuple[bytes, bytes]] = ()
+        self,
+        timeout_s: float | None = None,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        reading: pa.ipc.IpcReadOptions | None = None,
     ) -> flight.FlightCallOptions:
         """The options of one call, with the present token and these headers.
+
+        Args:
+            reading: How rows of the answer are read.
 
         Raises:
             InvalidRequest: The token file cannot be read or has no token.
@@ -195,9 +202,9 @@ class Credentials:
         token = self._refreshed()
         if token is not None:
             headers = [(b"authorization", b"Bearer " + token.encode()), *headers]
-        if not headers:
-            return flight.FlightCallOptions(timeout=timeout_s)
-        return flight.FlightCallOptions(timeout=timeout_s, headers=list(headers))
+        return flight.FlightCallOptions(
+            timeout=timeout_s, headers=list(headers) or None, read_options=reading
+        )
 
     def token_number(self) -> int:
         """The number of the present token, incremented with each replacement.

@@ -74,6 +74,24 @@ def test_an_abandoned_call_that_is_served_late_does_not_end_the_writer(
             assert client.query("ns", "t").num_rows == 2000
 
 
+def test_answers_are_aligned_so_that_a_group_by_warns_of_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Arrow warned once for each column of each batch."""
+    rows = pa.table({"host": ["a", "bb", "ccc"] * 20_000, "v": [0.5] * 60_000})
+    with Daemon.start(tmp_path / "d") as daemon, Client(daemon.flight) as client:
+        client.write("ns", "t", rows)
+        client.persist()
+        client.write("ns", "t", rows)
+        with client.query_stream("ns", "t") as stream:
+            streamed = stream.reader().read_all()
+        for found in (client.query("ns", "t"), streamed):
+            assert found["v"].num_chunks > 1
+            sums = found.group_by("host").aggregate([("v", "sum")])
+            assert sums.sort_by("host")["v_sum"].to_pylist() == [20_000.0] * 3
+    assert "aligned" not in capfd.readouterr().err
+
+
 def test_a_table_is_created_described_and_persisted(tmp_path: Path) -> None:
     schema = pa.schema([("time", pa.timestamp("us")), ("host", pa.string()), ("v", pa.float64())])
     with Daemon.start(tmp_path / "d") as daemon, Client(daemon.flight) as client:
