@@ -7,6 +7,8 @@ the daemon.
 
 import pyarrow as pa
 
+from ingester.conversion import NotExact, converted
+
 from .errors import InvalidRequest
 
 
@@ -97,14 +99,12 @@ def _same_kind(sent: pa.DataType, kept: pa.DataType) -> bool:
 
 def _cast(name: str, column: pa.Array, target: pa.DataType) -> pa.Array:
     try:
-        if pa.types.is_integer(column.type) and pa.types.is_decimal128(target):
-            # The first cast needs room for any integer; the second one checks the values.
-            return column.cast(pa.decimal128(38, target.scale)).cast(target)
-        return column.cast(target)
+        return converted(column, target)
     except pa.ArrowException as exc:
+        row = f"row {exc.index} of the batch: " if isinstance(exc, NotExact) else ""
         raise InvalidRequest(
             f"column {name!r}: table has {target}, batch has {column.type}, and not every value can"
-            f" be converted exactly: {exc}; round or cast it before writing"
+            f" be converted exactly: {row}{exc}; round or cast it before writing"
         ) from exc
 
 

@@ -20,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingester.conversion import converted
+
 _HEX_PREFIX = b"\\x"
 _LARGE_BYTES = 512
 """The mean text length from which single conversion is faster than one over all texts."""
@@ -203,10 +205,7 @@ def _converted(arrow: pa.DataType, texts: pa.Array) -> pa.Array:
     if pa.types.is_boolean(arrow):
         _demand(pc.or_(pc.equal(texts, "t"), pc.equal(texts, "f")))
         return pc.equal(texts, "t")
-    if pa.types.is_decimal(arrow) and _may_overflow(arrow, texts):
-        # Arrow overflows silently.
-        _demand(pc.match_substring_regex(texts, _pattern(arrow)))
-    values = texts.cast(arrow)
+    values = converted(texts, arrow)
     if pa.types.is_floating(arrow):
         odd = pc.invert(pc.is_finite(values))
         if pc.any(odd).as_py():
@@ -218,11 +217,6 @@ def _demand(holds: pa.Array) -> None:
     """Raise ``ArrowInvalid`` unless all non-null values are true."""
     if not pc.all(holds, min_count=0).as_py():
         raise pa.ArrowInvalid("does not fit")
-
-
-def _may_overflow(arrow: pa.DataType, texts: pa.Array) -> bool:
-    longest = pc.max(pc.binary_length(texts)).as_py() or 0
-    return bool(longest + arrow.scale > _MOST_DIGITS)
 
 
 def _pattern(arrow: pa.DataType) -> str:

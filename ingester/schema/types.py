@@ -121,7 +121,8 @@ def _kept_decimal(column: str, sent: pa.DataType, kind: pa.DataType) -> pa.DataT
         raise _not_supported(column, sent, kind, remedy)
     if kind.precision > _MAX_DIGITS:
         raise _not_supported(column, sent, kind)
-    return pa.decimal128(kind.precision, kind.scale)
+    # Arrow permits fewer digits than decimals; Parquet does not.
+    return pa.decimal128(max(kind.precision, kind.scale), kind.scale)
 
 
 def _check_zone(column: str, kind: pa.DataType) -> None:

@@ -232,6 +232,21 @@ def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
         ),
         ("a.csv", b"v;w\n1,5;1\n", {"table": [("v", pa.float64())]}, "--decimal-comma"),
         ("a.csv", b"v\n1.555\n", {"types": ["v=decimal(5,2)"]}, "'1.555' is not decimal128(5, 2)"),
+        *(
+            (
+                "a.csv",
+                b"v\n0\n%d\n" % value,
+                {"table": [("v", kind)]},
+                f"row 2, column 'v': '{value}' is not {kind}",
+            )
+            for value, kind in [
+                (2**256 - 1, pa.decimal128(38, 0)),
+                (2**128 + 5, pa.decimal128(38, 0)),
+                (341 * 10**18, pa.decimal128(38, 18)),
+                (2**53 + 1, pa.float64()),
+                (2**24 + 1, pa.float32()),
+            ]
+        ),
         ("a.csv", b"v\n1e400\n", {"types": ["v=double"]}, "'1e400' is out of range for double"),
         ("a.csv", b"v\n2026-11-21 10:00:00\n", {"table": [("v", UTC)]}, "ISO 8601 with a zone"),
         ("a.jsonl", b'{"v":"2026-11-21T10:00:00"}', {"table": [("v", UTC)]}, "with a zone"),

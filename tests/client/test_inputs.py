@@ -229,6 +229,8 @@ TYPED = pa.schema(
         ("wide", pa.float64()),
         ("money", pa.decimal128(10, 2)),
         ("deep", pa.list_(pa.struct([("n", pa.int16())]))),
+        ("tiny", pa.decimal128(38, 18)),
+        ("parts", pa.list_(pa.decimal128(38, 37))),
     ]
 )
 
@@ -257,7 +259,9 @@ def test_equal_values_are_converted_to_the_tables_types(real: Client) -> None:
         ("count", 1.5, "table has int64, batch has double, and not every value.*1.5"),
         ("count", float("nan"), "not every value"),
         ("wide", 2**53 + 1, "table has double, batch has int64, and not every value"),
-        ("money", decimal.Decimal("1.555"), "not every value.*data loss"),
+        ("money", decimal.Decimal("1.555"), "not every value.*1.555 is not"),
+        ("tiny", decimal.Decimal(341 * 10**18), "row 0 of the batch: 341000000000000000000 is not"),
+        ("parts", [1, 35], r"row 0 of the batch: \[1, 35\] is not a value of list"),
         ("time", NOON.replace(tzinfo=None), "say in which zone its times are"),
         ("small", "7", "table has int8, batch has string; cast it to int8 before sending, or"),
         ("new", datetime.time(1), r"type time64\[us\] is not supported; cast it to int64, or"),

@@ -124,7 +124,7 @@ def test_narrower_columns_fit_and_missing_ones_are_null(
         ("1L AS n, 1 AS other", "no column 'other'; it has n, u, t"),
         ("'1' AS n", "column 'n' is int64 in the table, but string"),
         ("1.5D AS n", "column 'n' is int64 in the table, but double"),
-        ("1L AS n, 256 AS u", "column 'u': Integer value 256 not in range"),
+        ("1L AS n, 256 AS u", "column 'u': 256 is not a value of uint8"),
         ("1L AS n, current_timestamp() AS t", "column 't' is timestamp"),
     ],
 )

@@ -21,11 +21,13 @@ from ingester.spark.source.stream import RefusedStream
 from ingester.spark.source.stream_offsets import batch_limit
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit
 from persist.store import open_store
-from tests.drivers.wire import Table, create, events, persist, put
+from tests.drivers.wire import Table, create, events, persist, put, query
 from tests.spark.loading import limits_batches, load
 from tests.spark.test_source_stream import Query, stream
 
 pytestmark = pytest.mark.spark
+
+REQUIRED = pa.field("r", pa.int64(), nullable=False)
 
 
 def told(error: pytest.ExceptionInfo[BaseException]) -> str:
@@ -107,12 +109,20 @@ def test_what_is_missing_or_wrong_is_told_by_its_option(
 def test_a_task_that_refuses_a_value_says_which(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table
 ) -> None:
-    create(client, table, pa.schema({"u": pa.uint8()}))
+    schema = pa.schema({"u": pa.uint8(), "d": pa.decimal128(38, 18)}).append(REQUIRED)
+    create(client, table, schema)
     register(spark)
-    writer = spark.sql("SELECT 256 AS u").write.format("ingester").mode("append")
-    with pytest.raises(Exception, match="WriteRefused: column 'u': Integer value 256") as error:
-        writer.save(f"{url}/{table[0]}/{table[1]}")
-    told(error)
+    for row, said in (
+        ("256 AS u, 1L AS r", "column 'u': 256 is not a value of uint8"),
+        ("341000000000000000000BD AS d, 1L AS r", "column 'd': 341000000000000000000 is not"),
+        ("1 AS u, CAST(null AS bigint) AS r", "column 'r': 1 nulls in a column that the table"),
+        ("1 AS u", "no column 'r', which the table declares as not nullable"),
+    ):
+        writer = spark.sql(f"SELECT {row}").write.format("ingester").mode("append")
+        with pytest.raises(Exception, match=f"WriteRefused: .*{said}") as error:
+            writer.save(f"{url}/{table[0]}/{table[1]}")
+        told(error)
+    assert query(client, table).num_rows == 0
 
 
 def test_what_is_no_refusal_keeps_its_traceback() -> None:

@@ -15,6 +15,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ingester.conversion import NotExact
+from ingester.conversion import converted as exactly
+
 from ..time_texts import FAR, far_count, has_far
 
 Cell = TypeVar("Cell", bound=str | bytes)
@@ -104,15 +107,9 @@ def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
         nulls = column.is_null()
         return pa.ListArray.from_arrays(column.offsets, values, type=kind, mask=nulls)
     try:
-        return column.cast(kind)
-    except pa.ArrowException as exc:
-        for index in range(len(column)):
-            try:
-                column.slice(index, 1).cast(kind)
-            except pa.ArrowException:
-                shown = str(column[index])
-                raise Unreadable(index, shown, f"is not {_named(kind)}: {exc}") from exc
-        raise
+        return exactly(column, kind)
+    except NotExact as exc:
+        raise Unreadable(exc.index, exc.value, f"is not {_named(kind)}") from exc
 
 
 def _inside(column: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -228,7 +225,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         except pa.ArrowException:
             pattern = rf"(\.\d{{{digits}}})0+" if digits else r"(\.)0+"
             return pc.replace_substring_regex(texts, pattern, r"\1").cast(kind)
-    values = texts.cast(kind)
+    values = exactly(texts, kind)
     if pa.types.is_floating(kind) and pc.any(pc.is_inf(values)).as_py():
         words = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(_INFINITE, texts.type))
         beyond = pc.and_(pc.is_inf(values), pc.invert(words))

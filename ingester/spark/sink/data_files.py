@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from ingester.conversion import converted
 from ingester.schema.types import takes
 from ingester.spark.errors import WriteRefused
 from ingester.spark.versions import arrow_schema
@@ -60,9 +61,17 @@ def check_columns(schema: StructType, definition: TableDefinition) -> None:
             raise WriteRefused(
                 f"column {theirs.name!r} is {kind} in the table, but {theirs.type} in the frame"
             )
-    missing = [name for name in definition.primary_key if given.get_field_index(name) < 0]
-    if missing:
-        raise WriteRefused(f"the frame has no column {missing[0]!r}, which is in the primary key")
+    for ours in table:
+        if given.get_field_index(ours.name) < 0:
+            if ours.name in definition.primary_key:
+                raise WriteRefused(
+                    f"the frame has no column {ours.name!r}, which is in the primary key"
+                )
+            if not ours.nullable and not definition.keyed:  # a deletion has only its key
+                raise WriteRefused(
+                    f"the frame has no column {ours.name!r}, which the table declares as not"
+                    " nullable"
+                )
 
 
 def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -80,13 +89,31 @@ def table_rows(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if column.null_count == len(column):
             continue
         try:
-            arrays.append(column if column.type == ours.type else column.cast(ours.type))
-        except pa.ArrowInvalid as exc:
+            arrays.append(converted(column, ours.type))
+        except pa.ArrowException as exc:
             raise WriteRefused(f"column {ours.name!r}: {exc}") from exc
         fields.append(ours)
     if not fields:
         return rows_alone(batch.num_rows)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def check_required(rows: pa.RecordBatch, schema: pa.Schema) -> None:
+    """Check that no required column is null.
+
+    Raises:
+        WriteRefused: A row has no value in one.
+    """
+    for ours in schema:
+        if ours.nullable or not rows.num_rows:
+            continue
+        index = rows.schema.get_field_index(ours.name)
+        nulls = rows.num_rows if index < 0 else rows.column(index).null_count
+        if nulls:
+            raise WriteRefused(
+                f"column {ours.name!r}: {nulls} nulls in a column that the table declares as not"
+                " nullable"
+            )
 
 
 @dataclass(slots=True)
@@ -131,7 +158,9 @@ class FileSink:
             StoreError: A file cannot be written; Spark may retry the task.
         """
         for batch in batches:
-            self._take(table_rows(batch, self.definition.schema))
+            rows = table_rows(batch, self.definition.schema)
+            check_required(rows, self.definition.schema)
+            self._take(rows)
             while self.held_bytes > HELD_BYTES:
                 self._flush(self._held.largest())
         for values in self._held.partitions():
