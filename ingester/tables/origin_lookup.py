@@ -134,10 +134,12 @@ class KnownOrigins:
             marks.update((run.first - 1, run.upto))
             ahead.update(run.ahead.values())
         for one in tenures:
-            marks.update((one.first - 1, one.last, one.end - 1))
+            marks.update((one.first - 1, one.last))
+            if one.end < NO_END:
+                marks.add(one.end - 1)
             ahead.update(one.ahead.values())
         marks |= ahead
-        in_order = sorted(mark for mark in marks if 0 <= mark < NO_END - 1)
+        in_order = sorted(mark for mark in marks if mark >= 0)
         definition = table.definition
         # In an unpartitioned table the only partition has everything.
         only = None if definition.spec.fields else (definition.spec_id, ())

@@ -42,8 +42,8 @@ MAX_RUNS = 8
 MOST_RUNS = 64
 """At this number of unfinished runs an origin can no longer be taken over."""
 
-NO_END = 2**63 - 1
-"""A bound above all sequences."""
+NO_END = 2**63
+"""A bound above all sequences, of which the highest is 2**63 - 1."""
 
 Process = tuple[str, int]
 """An ingester id and its epoch."""

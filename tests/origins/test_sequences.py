@@ -80,6 +80,22 @@ def test_sequences_may_have_gaps(client: fl.FlightClient, table: Table, origin: 
     assert rows(client, table) == [0, 1, 2]
 
 
+def test_the_largest_sequence_is_a_sequence_like_any_other(
+    client: fl.FlightClient, table: Table, origin: str
+) -> None:
+    newest = 2**63 - 1
+    first, last = [{"sequence": newest - 1}], [{"sequence": newest}]
+    put(client, table, numbers(0, 1), origin=origin, metadata=first)
+    (answer,) = put(client, table, numbers(1, 1), origin=origin, metadata=last)
+    assert (answer["duplicate"], answer["memory_sequence"]) == (False, newest)
+    (again,) = put(client, table, numbers(1, 1), origin=origin, metadata=last)
+    assert again["duplicate"]
+    persist(client, table)
+    (again,) = put(client, table, numbers(1, 1), origin=origin, metadata=last)
+    assert (again["duplicate"], again["durable_sequence"]) == (True, newest)
+    assert rows(client, table) == [0, 1]
+
+
 def test_tables_and_origins_have_sequences_of_their_own(
     client: fl.FlightClient, table: Table, origin: str
 ) -> None:
