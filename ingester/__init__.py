@@ -33,7 +33,7 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``origins``, ``observability``, ``quotas``, ``reports``
     ``schema``                                          columns and types, the conversion into them
     ``config``
-    ``memory``, ``errors``, ``transform``, ``shown_text``, ``secret_texts``
+    ``memory``, ``errors``, ``transform``, ``conversion``, ``shown_text``, ``secret_texts``
 
 Beside the daemon, which they never import: ``client``; on it ``followers`` (local copies of
 tables), ``postgres`` and ``spark``, which reads a version's files from the store and asks daemons

@@ -46,6 +46,15 @@ Encoding = Annotated[
     str | None,
     typer.Option("--encoding", help="Text encoding, such as latin-1 or utf-16. Default: utf-8."),
 ]
+Escape = Annotated[
+    str | None,
+    typer.Option(
+        "--escape", help='What stands before a quote in a CSV field, as \\ in "say \\"hi\\"".'
+    ),
+]
+NoQuotes = Annotated[
+    bool, typer.Option("--no-quotes", help="Quotes in CSV are ordinary characters.")
+]
 InputFormat = Annotated[
     str | None,
     typer.Option(
@@ -90,6 +99,8 @@ def write(
     null: Null = None,
     decimal_comma: DecimalComma = False,
     encoding: Encoding = None,
+    escape: Escape = None,
+    no_quotes: NoQuotes = False,
     retry_for: Annotated[
         str, typer.Option("--retry-for", help="How long to retry transient errors.")
     ] = "10s",
@@ -119,9 +130,9 @@ def write(
         first_sequence=first_sequence,
         skip_rows=skip_rows,
         # A repeated write may read a file that still grows.
-        texts=text_options(column_types, delimiter, null, decimal_comma, encoding)._replace(
-            whole_lines=origin is not None
-        ),
+        texts=text_options(
+            column_types, delimiter, null, decimal_comma, encoding, escape, no_quotes
+        )._replace(whole_lines=origin is not None),
     )
     write_files(endpoint, sending, files, input_format, retry_for=retry_for, as_json=json)
 
@@ -164,6 +175,8 @@ def create(
     null: Null = None,
     decimal_comma: DecimalComma = False,
     encoding: Encoding = None,
+    escape: Escape = None,
+    no_quotes: NoQuotes = False,
     endpoint: Endpoint = ENDPOINT,
     json: Json = False,
 ) -> None:
@@ -187,7 +200,7 @@ def create(
         sort_by=sort_by,
         timestamp_unit=timestamp_unit,
     )
-    texts = text_options(column_types, delimiter, null, decimal_comma, encoding)
+    texts = text_options(column_types, delimiter, null, decimal_comma, encoding, escape, no_quotes)
     create_table(endpoint, arguments, texts, json)
 
 

@@ -1,8 +1,11 @@
 """CSV and JSON lines of other programs: lossless types, or a helpful refusal."""
 
+import csv
 import gzip
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingester.cli.exits import CommandFailed
+from ingester.cli.input.csv_records import BrokenRecord, Dialect, whole_records
 from ingester.cli.input.files import format_of, opened
 from ingester.cli.input.json_objects import as_lines
 from ingester.cli.input.source import text_options
@@ -40,6 +44,8 @@ def read(tmp_path: Path) -> Read:
             options.get("null"),
             options.get("comma", False),
             options.get("encoding"),
+            options.get("escape"),
+            options.get("no_quotes", False),
         )
         schema = None if table is None else pa.schema(table)
         with opened(str(path), format_of(name, None), schema, said) as file:
@@ -206,6 +212,66 @@ def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
     assert of_json.column("b").to_pylist() == [b"\0\1\2"]
 
 
+def test_a_field_keeps_its_quotes_escapes_and_line_ends(read: Read) -> None:
+    assert read("a.csv", 'v,w\r\n"a\r\nb ""x""",1\r\n').column("v").to_pylist() == ['a\r\nb "x"']
+    # As Spark writes them: a backslash stands for itself except before a quote or another one.
+    spark = 'v,w\n"say \\"hi\\"",1\na\\b,2\n"c\\d, \\\\",3\n'
+    assert read("a.csv", spark, escape="\\").column("v").to_pylist() == [
+        'say "hi"',
+        "a\\b",
+        "c\\d, \\",
+    ]
+    plain = read("a.csv", 'v\tw\n"a\t5"\n', no_quotes=True)
+    assert plain.to_pylist() == [{"v": '"a', "w": '5"'}]
+
+
+def test_a_line_end_in_quotes_at_the_end_of_a_block_is_kept(read: Read) -> None:
+    rows = [("x" * 98, "1")] * (BLOCK // 104)
+    for shift in range(6):
+        wide = [("y" * shift, "2"), *rows, *[("a\r\nb", "3")] * 40, *rows[:40]]
+        file = io.StringIO(newline="")
+        csv.writer(file).writerows([("v", "w"), *wide])
+        table = read("a.csv", file.getvalue())
+        assert table.column("v").to_pylist() == [v or None for v, _ in wide]
+
+
+@given(
+    st.lists(st.lists(st.text('a",\\\r\n', max_size=6), min_size=2, max_size=2), max_size=6),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.integers(1, 20),
+)
+@settings(max_examples=300, deadline=None)
+def test_blocks_end_at_record_ends_wherever_chunks_end(
+    rows: list[list[str]], line_end: str, step: int
+) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file, lineterminator=line_end, quoting=csv.QUOTE_ALL).writerows(rows)
+    text = file.getvalue().encode()
+    chunks = [text[at : at + step] for at in range(0, len(text), step)]
+    blocks = list(whole_records(chunks, Dialect(",", ["v", "w"])))
+    assert b"".join(blocks).removesuffix(b"\n") == text.removesuffix(b"\n")
+    found = [csv.reader(io.StringIO(b.decode(), newline=""), strict=True) for b in blocks]
+    assert [row for each in found for row in each] == rows
+
+
+@given(st.text('a",\n', max_size=12), st.integers(1, 5))
+def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, step: int) -> None:
+    chunks = [text.encode()[at : at + step] for at in range(0, len(text), step)]
+    bare_quote = re.compile(r'(?:\A|[,\n])[^",\n]+"')
+    outside = re.sub(r'(?<![^,\n])"(?:[^"]|"")*"(?=[,\n]|\Z)', "", text)
+    try:
+        list(csv.reader(io.StringIO(text, newline=""), strict=True))
+        is_good = not bare_quote.search(outside)
+    except csv.Error:
+        is_good = False
+    try:
+        list(whole_records(chunks, Dialect(",", ["v"])))
+    except BrokenRecord:
+        assert not is_good
+    else:
+        assert is_good
+
+
 @pytest.mark.parametrize(
     ("name", "text", "options", "message"),
     [
@@ -220,10 +286,25 @@ def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
         ("a.csv", b"v\n1\n", {"encoding": "utf-16"}, "UTF-16 stream does not start with BOM"),
         ("a.csv", b"v\n1\n", {"encoding": "utf-32"}, "is not utf-32-le"),
         ("a.jsonl", b'{"v":"\xff"}', {"encoding": "ascii"}, "is not ascii"),
-        ("a.csv", b"", {}, "a CSV file needs a header"),
+        ("a.csv", b"", {}, "it begins with an empty line, but a CSV file needs a header"),
         ("a.csv", b"a,a\n1,2\n", {}, "'a' more than once"),
         ("a.csv", b"a;b,c\n1;2,3\n", {}, "',' or ';': give --delimiter"),
-        ("a.csv", b"a,b\n1,2,3\n", {}, "Expected 2 columns, got 3"),
+        ("a.csv", b"a,b\n1,2\n\n1,2,3\n", {}, "row 2: Expected 2 columns, got 3: '1,2,3'"),
+        ("a.csv", b'a,b\n1,2\n3,"x"y\n', {}, "row 2, column 'b': '\"x\"y' has text after"),
+        ("a.csv", b'a,b\n"say \\"hi\\"",1\n', {}, "row 1, column 'a'"),
+        ("a.csv", b'a,b\n"say \\"hi\\"",1\n', {}, 'use --escape "\\"'),
+        ("a.csv", b'a,b\n1,x"y\n', {}, "has a quote, but is not quoted; if quotes are ordinary"),
+        ("a.csv", b'a,b\n1,2\n1,"x\n2,3\n', {}, "row 2, column 'b': '\"x' has no closing quote"),
+        ("a.csv", b'"a"x,b\n', {}, "its header: '\"a\"x,b' has text after its closing quote"),
+        ("a.csv", b"\na,b\n", {}, "it begins with an empty line"),
+        ("a.csv", b"v\n", {"escape": "ab"}, "not one ASCII character"),
+        ("a.csv", b"v\n", {"escape": "\\", "no_quotes": True}, "--escape is for quotes"),
+        (
+            "a.csv",
+            b"at\n2026-11-21T10:00:00.123456789Z\n",
+            {"table": [("at", UTC)]},
+            "'ingester create --timestamp-unit ns'",
+        ),
         (
             "a.csv",
             b"v\n1\nx\n",
@@ -234,8 +315,8 @@ def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
         ("a.csv", b"v\n1.555\n", {"types": ["v=decimal(5,2)"]}, "'1.555' is not decimal128(5, 2)"),
         *(
             (
-                "a.csv",
-                b"v\n0\n%d\n" % value,
+                name,
+                text % value,
                 {"table": [("v", kind)]},
                 f"row 2, column 'v': '{value}' is not {kind}",
             )
@@ -243,9 +324,28 @@ def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
                 (2**256 - 1, pa.decimal128(38, 0)),
                 (2**128 + 5, pa.decimal128(38, 0)),
                 (341 * 10**18, pa.decimal128(38, 18)),
+                (35, pa.decimal128(38, 37)),
                 (2**53 + 1, pa.float64()),
                 (2**24 + 1, pa.float32()),
+                (2**63, pa.int64()),
+                (300, pa.int8()),
             ]
+            for name, text in [("a.csv", b"v\n0\n%d\n"), ("a.jsonl", b'{"v":0}\n{"v":%d}\n')]
+        ),
+        *(
+            ("a.jsonl", b'{"v":%b}' % text, {"table": [("v", kind)]}, f"column 'v': {message}")
+            for text, kind, message in [
+                (b"[1,%d]" % (2**53 + 1), pa.list_(pa.float64()), "'9007199254740993' is not"),
+                (b"9007199254740993.0", pa.float64(), "'9007199254740993.0' is not double"),
+                (b"[%d]" % (2**63), pa.list_(pa.int64()), "'9223372036854775808' is not int64"),
+                (b'{"k":35}', pa.map_(pa.string(), pa.decimal128(38, 37)), "'35' is not"),
+            ]
+        ),
+        (
+            "a.csv",
+            b'v\n"[9223372036854775808]"\n',
+            {"table": [("v", pa.list_(pa.int64()))]},
+            "row 1, column 'v': '9223372036854775808' is not int64",
         ),
         ("a.csv", b"v\n1e400\n", {"types": ["v=double"]}, "'1e400' is out of range for double"),
         ("a.csv", b"v\n2026-11-21 10:00:00\n", {"table": [("v", UTC)]}, "ISO 8601 with a zone"),
@@ -263,6 +363,33 @@ def test_the_tables_types_take_precedence_over_the_files(read: Read) -> None:
             "'v'",
         ),
         ("a.jsonl", b"{}\n", {}, "no fields"),
+        ("a.jsonl", b'{"n":1}\n{"v":1,"v":2}', {}, "row 2: JSON parse error: Column(/v) was spec"),
+        ("a.jsonl", b'{"v":{"x":1,"x":2}}', {}, "--column-types v=string keeps all as text"),
+        ("a.jsonl", b'{"v":1,"v":2}', {"types": ["v=string"]}, "has the name 'v' twice"),
+        (
+            "a.jsonl",
+            b'{"v":1,"v":2,"m":{}}',
+            {"types": ["m=map<string,int64>"]},
+            'row 1: \'{"v":1,"v":2,"m":{}}\' has the name \'v\' twice',
+        ),
+        (
+            "a.jsonl",
+            b'{"m":[{"x":1,"x":2}]}',
+            {"types": ["m=list<map<string,int64>>"]},
+            "row 1, column 'm'",
+        ),
+        *(
+            ("a.jsonl", b'{"n":1}\n{"v":%b}' % (b"[" * n + b"]" * n), options, "line 2 is nested")
+            for n in (5000, 100_000)
+            for options in ({}, {"types": ["v=string"]}, {"table": [("v", pa.list_(UTC))]})
+        ),
+        ("a.json", b'{"v":\n' + b"[" * 5000 + b"]" * 5000 + b"}", {}, "nested more than 200"),
+        (
+            "a.csv",
+            b'v\n"' + b"[" * 5000 + b"]" * 5000 + b'"\n',
+            {"table": [("v", pa.list_(UTC))]},
+            "it is nested too deeply",
+        ),
         ("a.csv", b"v\n", {"types": ["v=integer"]}, "type 'integer' is unknown; known are bool"),
         ("a.csv", b"v\n", {"types": ["v"]}, "'v' is not name=type"),
         ("a.csv", b"v\n", {"types": ["v=decimal(39,2)"]}, "the precision must be 1 to 38"),

@@ -3,6 +3,9 @@
     a name, a format ──▶ ``files`` ──┬─ Parquet, Arrow ────────────────────▶ pyarrow's own readers
                                      └─ text ──▶ ``source`` ──▶ ``csv_rows`` or ``json_lines``
 
+``csv_records`` divides CSV into whole records and refuses what RFC 4180 does not allow; pyarrow's
+readers parse the blocks.
+
 Text formats have no types. Columns get their types from the existing table or by name
 (``type_names``). The other types are inferred in a first pass: ``text_types`` and ``json_types``
 choose the narrowest type that holds all texts and numbers without loss. In a second pass

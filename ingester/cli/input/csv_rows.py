@@ -1,6 +1,6 @@
 """CSV as record batches, with inferred types that hold every value.
 
-    header ─▶ delimiter ─▶ all columns as text, block by block ─▶ types ─▶ again ─▶ converted
+    header ─▶ dialect ─▶ blocks of whole records ─▶ all columns as text ─▶ types ─▶ again, converted
 
 A file is scanned completely before its first row is returned; for a pipe the first block decides
 (``tests/cli/test_text_inputs.py``). Columns with a type from the table or by name keep it. An empty
@@ -8,33 +8,21 @@ field is null, and a quoted empty field is an empty text, as in PostgreSQL.
 """
 
 import bisect
-import contextlib
 import copy
-import csv
-import io
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 
 from ..exits import CommandFailed
-from .source import BLOCK_BYTES, OTHERS, Passes, Rewound, TextOptions, TextSource, head_of
+from .csv_records import BrokenRecord, dialect_of, whole_records
+from .source import HEAD_BYTES, Passes, TextOptions, TextSource, check_utf8
 from .text_types import TextColumn
 from .text_values import Unreadable, converted, is_text, shortened
 from .type_names import type_name
-
-DELIMITERS = (",", ";", "\t", "|")
-_SAMPLE_ROWS = 100
-
-
-class Dialect(NamedTuple):
-    """How a file is split into columns."""
-
-    delimiter: str
-    skipped_lines: int
-    names: list[str]
 
 
 class CsvRows:
@@ -52,9 +40,9 @@ class CsvRows:
         self._options = options
         self.rows: int | None = None
         table = {} if table_schema is None else {f.name: f.type for f in table_schema}
-        file = source.open()
-        head = head_of(source, file)
-        self._dialect = dialect_of(source.shown, head, options.delimiter)
+        chunks = source.chunks()
+        first = next(chunks, b"")
+        self._dialect, self._skipped = dialect_of(source.shown, first[:HEAD_BYTES], options)
         told = table | options.column_types
         self._types = {n: told[n] for n in self._dialect.names if n in told}
         self._given = set(self._types)
@@ -63,8 +51,7 @@ class CsvRows:
             for name in self._dialect.names
             if name not in self._given
         }
-        texts = self._texts(pa.PythonFile(io.BufferedReader(Rewound(head, file)), mode="r"))
-        self._blocks = self._look(texts)
+        self._blocks = self._look(self._texts(chain([first], chunks)))
         self.schema = pa.schema([(name, self._types[name]) for name in self._dialect.names])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -87,7 +74,7 @@ class CsvRows:
     def _look(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Infer the types. Returns the blocks for the second pass."""
         once, found, rows = self._source.comes_once, self._found, 0
-        passes = Passes(blocks, lambda: self._texts(self._source.open()), once)
+        passes = Passes(blocks, lambda: self._texts(self._source.chunks()), once)
         for texts in passes.first(lambda batch: int(batch.nbytes)):
             for name, column in zip(self._dialect.names, texts.columns, strict=True):
                 if name in found:
@@ -118,42 +105,73 @@ class CsvRows:
                 " a file, which is scanned completely"
             )
 
-    def _texts(self, file: Any) -> Iterator[pa.RecordBatch]:
+    def _texts(self, chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
         """All columns as text, block by block."""
-        dialect = self._dialect
-        names = dict.fromkeys(dialect.names, pa.string())
-        rows = 0
-        # A pipe is not closed: closing waits for the thread that reads ahead, and so for input.
-        with contextlib.nullcontext() if self._source.comes_once else file:
-            try:
-                reader = pyarrow.csv.open_csv(
-                    file,
-                    pyarrow.csv.ReadOptions(
-                        block_size=BLOCK_BYTES, skip_rows=dialect.skipped_lines
-                    ),
-                    # Otherwise a quoted line end at the end of a block splits a row.
-                    pyarrow.csv.ParseOptions(
-                        delimiter=dialect.delimiter,
-                        newlines_in_values=True,
-                        # In a single column, an empty line is a row with null.
-                        ignore_empty_lines=len(names) > 1,
-                    ),
-                    pyarrow.csv.ConvertOptions(
-                        column_types=names,
-                        null_values=["", *self._options.null_words],
-                        strings_can_be_null=True,
-                        quoted_strings_can_be_null=False,
-                    ),
-                )
-                for batch in reader:
+        dialect, rows, lines = self._dialect, 0, 1
+        chunks = chain([next(chunks)[self._skipped :]], chunks)
+        header = True
+        try:
+            for text in whole_records(chunks, dialect):
+                check_utf8(self._source.shown, text, rows_before=lines - 1)
+                lines += text.count(b"\n")
+                if header:
+                    text, header = dialect.record.sub(b"", text, count=1), False
+                if not text.strip(b"\r\n") and len(dialect.names) > 1:
+                    continue
+                if text:
+                    batch = self._parsed(dialect.doubled(text), rows)
                     rows += batch.num_rows
                     yield batch
-            except pa.ArrowException as exc:
-                where = f"after row {rows:,}: " if rows else ""
-                hint = f"; {OTHERS}" if "invalid UTF8" in str(exc) else ""
+        except BrokenRecord as exc:
+            if header:
+                raise CommandFailed(f"cannot read {self._source.shown}: its header: {exc}") from exc
+            name = (
+                f", column {dialect.names[exc.column]!r}" if exc.column < len(dialect.names) else ""
+            )
+            raise CommandFailed(
+                f"cannot read {self._source.shown}: row {rows + 1:,}{name}: {exc}"
+            ) from exc
+
+    def _parsed(self, text: bytes, rows_before: int) -> pa.RecordBatch:
+        names, uneven = self._dialect.names, []
+
+        def keep(row: Any) -> str:
+            uneven.append(row)
+            return "error"
+
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(text),
+                # One block. Without threads, the parser knows the number of a row.
+                pyarrow.csv.ReadOptions(
+                    block_size=len(text) + 1, column_names=names, use_threads=False
+                ),
+                pyarrow.csv.ParseOptions(
+                    delimiter=self._dialect.delimiter,
+                    quote_char='"' if self._dialect.quotes else False,
+                    newlines_in_values=True,
+                    # In a single column, an empty line is a row with null.
+                    ignore_empty_lines=len(names) > 1,
+                    invalid_row_handler=keep,
+                ),
+                pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=["", *self._options.null_words],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowException as exc:
+            if not uneven:
                 raise CommandFailed(
-                    f"cannot read {self._source.shown}: {where}{exc}{hint}"
+                    f"cannot read {self._source.shown}: after row {rows_before:,}: {exc}"
                 ) from exc
+            row = uneven[0]
+            raise CommandFailed(
+                f"cannot read {self._source.shown}: row {rows_before + row.number:,}: Expected"
+                f" {row.expected_columns} columns, got {row.actual_columns}: {shortened(row.text)}"
+            ) from exc
+        return pa.record_batch([c.combine_chunks() for c in table.columns], names)
 
     def _converted(self, name: str, texts: pa.Array, before: int) -> pa.Array:
         try:
@@ -178,53 +196,3 @@ def _first_other(earlier: TextColumn, texts: pa.Array, decided: pa.DataType) -> 
         return bool(tried.type() != decided)
 
     return bisect.bisect_left(range(len(texts) - 1), True, key=changes)
-
-
-def dialect_of(name: str, head: bytes, delimiter: str | None) -> Dialect:
-    """The delimiter and the columns, from the first bytes.
-
-    Raises:
-        CommandFailed: There is no header, or the delimiter is ambiguous.
-    """
-    text = head.decode(errors="ignore")
-    skipped = 0
-    if found := re.match(r"sep=(.)\r?\n", text):  # as in Excel
-        delimiter, skipped, text = delimiter or found[1], 1, text[found.end() :]
-    if not text.strip():
-        raise CommandFailed(f"cannot read {name}: it is empty, but a CSV file needs a header")
-    if delimiter is None:
-        delimiter = _told(name, text)
-    try:
-        names = next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
-    except csv.Error as exc:
-        raise CommandFailed(f"cannot read {name}: its header: {exc}") from exc
-    twice = sorted({column for column in names if names.count(column) > 1})
-    if twice:
-        raise CommandFailed(f"cannot read {name}: its header has {twice[0]!r} more than once")
-    return Dialect(delimiter, skipped, names)
-
-
-def _told(name: str, text: str) -> str:
-    """The delimiter that gives all first rows as many columns as the header."""
-    lines = text.splitlines(keepends=True)
-    sample = "".join(lines[: max(1, len(lines) - 1)][:_SAMPLE_ROWS])
-    widths = {one: _widths(sample, one) for one in DELIMITERS}
-    even = [one for one, rows in widths.items() if rows[0] > 1 and len(set(rows)) == 1]
-    if len(even) == 1:
-        return even[0]
-    if not even and max(rows[0] for rows in widths.values()) == 1:
-        return ","  # one column
-    several = even or [one for one, rows in widths.items() if rows[0] > 1]
-    if len(several) == 1:
-        return several[0]  # the reader reports rows of another width
-    options = " or ".join(repr(one) for one in several)
-    raise CommandFailed(f"cannot read {name}: the delimiter may be {options}: give --delimiter")
-
-
-def _widths(sample: str, delimiter: str) -> list[int]:
-    rows: list[list[str]] = []
-    with contextlib.suppress(csv.Error):  # a long text that the sample cut off
-        rows += csv.reader(io.StringIO(sample, newline=""), delimiter=delimiter)
-    # The last row may have a quoted text that was cut off.
-    found = [len(row) for row in (rows[:-1] if len(rows) > 2 else rows) if row]
-    return found or [1]

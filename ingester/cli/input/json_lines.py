@@ -19,12 +19,13 @@ import pyarrow.compute as pc
 from persist.parquet.stats import has_floats
 
 from ..exits import CommandFailed
-from .json_objects import NotObjects, as_lines, is_spread
+from .json_objects import MAX_DEPTH, NotObjects, as_lines, deep_line, is_spread
 from .json_types import JsonTypes, TypeClash, doubles
-from .json_values import MEMBER, Types, apart, cell_column, parsed, split_off, wire_type
-from .source import BLOCK_BYTES, Passes, TextOptions, TextSource, check_utf8, head_of
+from .json_values import MEMBER, Types, apart, cell_column, may_round, parsed, split_off, wire_type
+from .source import BLOCK_BYTES, Passes, TextOptions, TextSource, check_utf8
 from .text_values import Unreadable, finished, is_text
 
+_SHOWN_CHARACTERS = 300
 MAX_LINE_BYTES = 64 * 1024**2  # the daemon's default for a whole batch
 
 
@@ -80,13 +81,19 @@ class JsonLines:
 
     def _look_at(self, text: bytes) -> None:
         rows_before = self._looked_at
+        self._split_off_rounded(text)
         try:
             rest, cells = split_off(text, self._cells)
             table = self._found.add(rest)
         except TypeClash as exc:
             raise self._clash(exc.name, str(exc), rows_before) from exc
-        except (pa.ArrowException, msgspec.DecodeError) as exc:
+        except Unreadable as exc:
+            raise CommandFailed(
+                f"{self._source.shown}: row {rows_before + exc.index + 1:,}: {exc}"
+            ) from exc
+        except (pa.ArrowException, msgspec.DecodeError, ValueError) as exc:
             if not self._reads_by_cell(str(exc)):
+                self._check_cells(text, rows_before)
                 raise self._malformed(exc, rows_before) from exc
             self._look_at(text)
             return
@@ -100,6 +107,13 @@ class JsonLines:
                 self._seen.add(name)
                 self._cell_column(name, column, rows_before)
         self._looked_at += table.num_rows
+
+    def _split_off_rounded(self, text: bytes) -> None:
+        """Read given columns of floats cell by cell, if Arrow's reader may round an integer."""
+        whole = {name: kind for name, kind in self._known.items() if name not in self._cells}
+        for name in may_round(text, whole):
+            self._cells.add(name)
+            self._found.known.pop(name, None)
 
     def _decided(self) -> Types:
         found = self._found.types()
@@ -132,13 +146,19 @@ class JsonLines:
     # ----------------------------------------------------------------------------------- the rows
 
     def _batch(self, text: bytes, rows_before: int) -> pa.RecordBatch:
+        self._split_off_rounded(text)
         try:
             rest, cells = split_off(text, self._cells)
             fields = {n: wire_type(k) for n, k in self._types.items() if n not in self._cells}
             table = parsed(rest, fields)
-        except (pa.ArrowException, msgspec.DecodeError) as exc:
+        except Unreadable as exc:
+            raise CommandFailed(
+                f"{self._source.shown}: row {rows_before + exc.index + 1:,}: {exc}"
+            ) from exc
+        except (pa.ArrowException, msgspec.DecodeError, ValueError) as exc:
             if self._reads_by_cell(str(exc)):
                 return self._batch(text, rows_before)
+            self._check_cells(text, rows_before)
             raise self._malformed(exc, rows_before) from exc
         for name in table.column_names:
             column = table.column(name)
@@ -183,6 +203,13 @@ class JsonLines:
 
     # ----------------------------------------------------------------------------------- failures
 
+    def _check_cells(self, text: bytes, rows_before: int) -> None:
+        """Refuse the first cell that is not of its given type, as Arrow names no row or column."""
+        with contextlib.suppress(msgspec.DecodeError, Unreadable):
+            _, cells = split_off(text, set(self._known))
+            for name, column in cells.items():
+                self._cell_column(name, column, rows_before)
+
     def _unreadable(self, name: str, exc: Unreadable, before: int) -> CommandFailed:
         row = before + exc.index + 1
         hint = "" if name in self._known else f"; --column-types {name}=string keeps the text"
@@ -200,15 +227,18 @@ class JsonLines:
         )
 
     def _malformed(self, exc: Exception, before: int) -> CommandFailed:
-        message = str(exc)
+        message = str(exc)[:_SHOWN_CHARACTERS]
         if found := re.search(r" in row (\d+)$", message):
             message = f"row {before + int(found[1]) + 1:,}: {message[: found.start()]}"
-        elif before:
+        elif before and self._source.comes_once:
             message = (
                 f"after row {before:,}: {message}; types are inferred from a pipe's first rows"
             )
-        if column := re.search(r"Column\(/([^/)]+)", message):
-            message += f"; --column-types {column[1]}=string keeps all as text"
+        found = re.search(r"Column\(/([^/)]+)(/?)", message)
+        if found and "specified twice" in message and not found[2]:
+            message += "; an object may have a name once"
+        elif found:
+            message += f"; --column-types {found[1]}=string keeps all as text"
         return CommandFailed(f"cannot read {self._source.shown}: {message}")
 
     def _new_column(self, name: str, column: pa.ChunkedArray, before: int) -> CommandFailed:
@@ -224,19 +254,23 @@ class JsonLines:
     def _read(self) -> Iterator[bytes]:
         """Blocks of whole lines, one object per line."""
         name, lines = self._source.shown, 0
-        with contextlib.closing(self._source.open()) as file:
-            head = head_of(self._source, file)
-            head += bytes(file.read(BLOCK_BYTES - len(head)))
-            chunks = chain([head], iter(lambda: bytes(file.read(BLOCK_BYTES)), b""))
-            blocks = as_lines(chunks, BLOCK_BYTES) if is_spread(head) else self._whole(chunks)
-            try:
-                for text in blocks:
-                    check_utf8(name, text, rows_before=lines)
-                    lines += text.count(b"\n")
-                    if text.strip():
-                        yield text
-            except NotObjects as exc:
-                raise CommandFailed(f"cannot read {name}: {exc}") from exc
+        chunks = self._source.chunks()
+        head = next(chunks)
+        chunks = chain([head], chunks)
+        blocks = as_lines(chunks, BLOCK_BYTES) if is_spread(head) else self._whole(chunks)
+        try:
+            for text in blocks:
+                check_utf8(name, text, rows_before=lines)
+                if deep := deep_line(text):
+                    raise CommandFailed(
+                        f"cannot read {name}: line {lines + deep:,} is nested more than"
+                        f" {MAX_DEPTH} levels deep"
+                    )
+                lines += text.count(b"\n")
+                if text.strip():
+                    yield text
+        except NotObjects as exc:
+            raise CommandFailed(f"cannot read {name}: {exc}") from exc
 
     def _whole(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
         """The same bytes, divided at line ends."""

@@ -17,6 +17,10 @@ _BETWEEN = b" \t\r\n,"
 _LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
 
+MAX_DEPTH = 200
+"""Parsers recurse, so no value is nested more deeply. No table's type is either."""
+
+
 class NotObjects(Exception):
     """The input has something other than objects, or ends inside one."""
 
@@ -33,9 +37,22 @@ def is_spread(head: bytes) -> bool:
         json.loads(first)
     except json.JSONDecodeError as exc:
         return exc.pos >= len(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return False
+
+
+def deep_line(text: bytes) -> int | None:
+    """The number of the first line, from 1, that is nested more than :data:`MAX_DEPTH` levels."""
+    for number, line in enumerate(text.split(b"\n"), 1):
+        if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
+            continue
+        depth = 0
+        for token in _TOKEN.finditer(line):
+            depth += (token[0] in _OPENING) - (token[0] in _CLOSING)
+            if depth > MAX_DEPTH:
+                return number
+    return None
 
 
 def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:

@@ -7,16 +7,32 @@ Nothing is rounded. Times are ISO 8601 and bytes are base64; other text is refus
 (``tests/cli/test_text_inputs.py``).
 """
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
-from .text_values import from_cells, from_json, has_inside, is_binary, is_text, with_leaves
+from .text_values import (
+    Repeated,
+    Unreadable,
+    decode,
+    fields_of,
+    from_cells,
+    from_json,
+    has_inside,
+    is_binary,
+    is_text,
+    with_leaves,
+)
 
 Types = dict[str, pa.DataType]
 _ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ANY_DECIMAL = pa.decimal256(76, 38)
 MEMBER = "\0"  # stands in for rows without fields: Arrow's reader needs one
 
 
@@ -41,8 +57,47 @@ def apart(kind: pa.DataType) -> bool:
 
 
 def wire_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow's reader is asked for: times are text."""
-    return with_leaves(kind, lambda leaf: pa.string() if pa.types.is_temporal(leaf) else leaf)
+    """The type that Arrow's reader is asked for: times are text, and decimals have more digits.
+
+    It reads a number such as 35 as any decimal type, but in 128 bits it may wrap around.
+    """
+
+    def wide(leaf: pa.DataType) -> pa.DataType:
+        if pa.types.is_temporal(leaf):
+            return pa.string()
+        return _ANY_DECIMAL if pa.types.is_decimal(leaf) else leaf
+
+    return with_leaves(kind, wide)
+
+
+def may_round(text: bytes, kinds: Types) -> Iterator[str]:
+    """The columns of floats for which the lines may have an integer that Arrow's reader rounds."""
+    block = pa.array([text])
+    floats = [(name, leaf) for name, kind in kinds.items() for leaf in _floats(name, kind)]
+    if not floats or not _matches(block, r"[:\[,\s]-?[0-9]{8,}"):
+        return
+    for name, (key, kind) in floats:
+        digits = 8 if kind.bit_width <= 32 else 16
+        keys = "|".join(re.escape(json.dumps(key, ensure_ascii=a)) for a in (True, False))
+        if _matches(
+            block,
+            rf"(?:{keys})\s*:\s*(?:[\[\s0-9.,eE+-]*[\[\s,])?-?[0-9]{{{digits},}}",
+        ):
+            yield name
+
+
+def _matches(block: pa.Array, pattern: str) -> bool:
+    return bool(pc.match_substring_regex(block, pattern)[0].as_py())
+
+
+def _floats(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    if pa.types.is_floating(kind):
+        yield name, kind
+    elif pa.types.is_struct(kind):
+        for field in fields_of(kind):
+            yield from _floats(field.name, field.type)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _floats(name, kind.value_type)
 
 
 def split_off(text: bytes, names: set[str]) -> tuple[bytes, dict[str, list[bytes | None]]]:
@@ -50,15 +105,18 @@ def split_off(text: bytes, names: set[str]) -> tuple[bytes, dict[str, list[bytes
 
     Raises:
         msgspec.DecodeError: A line is not an object.
+        Unreadable: A line has a name twice.
     """
     if not names:
         return text, {}
     cells: dict[str, list[bytes | None]] = {name: [] for name in names}
-    rest = []
+    rest: list[dict[str, msgspec.Raw]] = []
     for line in text.splitlines():
         if not line.strip():
             continue
         row = _ROWS.decode(line)
+        if isinstance(decoded := decode(line), Repeated):
+            raise Unreadable(len(rest), line.decode(), f"has the name {decoded.name!r} twice")
         for name, found in cells.items():
             raw = row.pop(name, None)
             found.append(None if raw is None or bytes(raw) == b"null" else bytes(raw))
@@ -78,4 +136,4 @@ def cell_column(cells: list[bytes | None], kind: pa.DataType) -> pa.Array:
 def _cell(cell: bytes, kind: pa.DataType) -> Any:
     if is_text(kind) and not cell.startswith(b'"'):
         return cell.decode()
-    return from_json(msgspec.json.decode(cell), kind)
+    return from_json(decode(cell), kind)

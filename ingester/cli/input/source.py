@@ -5,6 +5,7 @@ Bytes that are not UTF-8 are refused with a hint, never guessed
 """
 
 import codecs
+import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 BLOCK_BYTES = 4 * 1024**2  # of text parsed at a time
 HELD_BYTES = 32 * 1024**2
 """Maximum text kept in memory between two passes; a larger file is read twice."""
-_HEAD_BYTES = 256 * 1024
+HEAD_BYTES = 256 * 1024
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -42,6 +43,8 @@ class TextOptions(NamedTuple):
     null_words: tuple[str, ...] = ()
     encoding: str | None = None
     decimal_comma: bool = False
+    quotes: bool = True
+    escape: str | None = None
     whole_lines: bool = False
     """Whether to leave out a last line without a line end, as the file may be growing."""
 
@@ -52,6 +55,8 @@ def text_options(
     null_words: list[str] | None,
     decimal_comma: bool,
     encoding: str | None,
+    escape: str | None = None,
+    no_quotes: bool = False,
 ) -> TextOptions:
     """The command's options, checked.
 
@@ -72,8 +77,14 @@ def text_options(
                 f"--encoding {encoding!r} is unknown; use for example utf-16, latin-1, cp1252",
                 USAGE,
             ) from None
-    types = parse_column_types(column_types or [])
-    return TextOptions(types, delimiter, tuple(null_words or ()), encoding, decimal_comma)
+    if escape is not None and (len(escape) != 1 or not escape.isascii() or escape in '"\r\n'):
+        raise CommandFailed(f"--escape {escape!r} is not one ASCII character, such as \\", USAGE)
+    if escape is not None and no_quotes:
+        raise CommandFailed("--escape is for quotes, which --no-quotes takes as they are", USAGE)
+    types, nulls = parse_column_types(column_types or []), tuple(null_words or ())
+    return TextOptions(
+        types, delimiter, nulls, encoding, decimal_comma, quotes=not no_quotes, escape=escape
+    )
 
 
 class TextSource:
@@ -105,6 +116,17 @@ class TextSource:
             return raw
         return pa.transcoding_input_stream(raw, self._encoding, "utf-8")
 
+    def chunks(self) -> Iterator[bytes]:
+        """The text in chunks of :data:`BLOCK_BYTES`, without a byte order mark.
+
+        Raises:
+            CommandFailed: It is not UTF-8.
+        """
+        with contextlib.closing(self.open()) as file:
+            yield _checked_head(self.shown, bytes(file.read(BLOCK_BYTES)))
+            while chunk := bytes(file.read(BLOCK_BYTES)):
+                yield chunk
+
     def _raw(self) -> Any:
         if self.name == STANDARD_INPUT:
             return pa.PythonFile(sys.stdin.buffer, mode="r")
@@ -127,33 +149,6 @@ def _whole_lines(path: Path) -> tuple[int, bool]:
                 return start + found + 1, start + found + 1 < size
             end = start
     return size, False  # a single line: its header, or nothing
-
-
-class Rewound(io.RawIOBase):
-    """A file whose head was already read, from its first byte."""
-
-    def __init__(self, head: bytes, rest: Any) -> None:
-        self._head = head
-        self._rest = rest
-
-    def readable(self) -> bool:
-        """True, for ``io``."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Read up to the buffer's size; fewer bytes at the end."""
-        size = len(buffer)
-        if self._head:
-            found, self._head = self._head[:size], self._head[size:]
-        else:
-            found = self._rest.read(size)
-        buffer[: len(found)] = found
-        return len(found)
-
-    def close(self) -> None:
-        """Close the file as well."""
-        self._rest.close()
-        super().close()
 
 
 class Passes(Generic[Block]):
@@ -191,32 +186,30 @@ class Passes(Generic[Block]):
         return self._comes_once or self._bytes <= HELD_BYTES
 
 
-def head_of(source: TextSource, file: Any) -> bytes:
+def _checked_head(name: str, head: bytes) -> bytes:
     """The first bytes, without a byte order mark.
 
     Raises:
         CommandFailed: They are not UTF-8.
     """
-    head: bytes = file.read(_HEAD_BYTES)
-    for mark, name in _MARKS.items():
+    for mark, encoding in _MARKS.items():
         if head.startswith(mark):
             raise CommandFailed(
-                f"cannot read {source.shown}: it is {name.upper()}, not UTF-8;"
-                f" use --encoding {name}"
+                f"cannot read {name}: it is {encoding.upper()}, not UTF-8;"
+                f" use --encoding {encoding}"
             )
     if b"\0" in head[:4096]:
         raise CommandFailed(
-            f"cannot read {source.shown}: it has zero bytes, so it is binary, or UTF-16 without a"
+            f"cannot read {name}: it has zero bytes, so it is binary, or UTF-16 without a"
             " byte order mark; for the latter use --encoding utf-16-le or utf-16-be"
         )
-    check_utf8(source.shown, head, rows_before=0, whole=len(head) < _HEAD_BYTES)
     return head.removeprefix(codecs.BOM_UTF8)
 
 
-def check_utf8(name: str, text: bytes, *, rows_before: int, whole: bool = True) -> None:
-    """Refuse text that is not UTF-8. If not ``whole``, the last character may be incomplete."""
+def check_utf8(name: str, text: bytes, *, rows_before: int) -> None:
+    """Refuse text that is not UTF-8."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(text, whole)
+        text.decode()
     except UnicodeDecodeError as exc:
         line = rows_before + text.count(b"\n", 0, exc.start) + 1
         raise CommandFailed(

@@ -7,11 +7,12 @@ unless the type is text (``tests/cli/test_text_inputs.py``).
 import base64
 import binascii
 import bisect
+import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,7 +29,46 @@ NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON strings that are numbers in a numeric column, as in Protobuf's JSON."""
 _INFINITE = ("inf", "-inf", "+inf", "infinity", "-infinity", "+infinity")
 _SHOWN_CHARACTERS = 80
-_NO_VALUE_OF_THE_TYPE = (msgspec.DecodeError, binascii.Error, TypeError, ValueError, KeyError)
+_NO_VALUE_OF_THE_TYPE = (binascii.Error, AttributeError, TypeError, ValueError, KeyError)
+
+
+class Number(str):
+    """A JSON number as it is written."""
+
+    __slots__ = ()
+
+
+class Repeated(dict[str, Any]):
+    """A JSON object that has a name twice."""
+
+    name: str
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) == len(pairs):
+        return made
+    names = [name for name, _ in pairs]
+    repeated = Repeated(made)
+    repeated.name = next(name for name in names if names.count(name) > 1)
+    return repeated
+
+
+_JSON = json.JSONDecoder(
+    object_pairs_hook=_object, parse_int=Number, parse_float=Number, parse_constant=Number
+)
+
+
+def decode(text: str | bytes) -> Any:
+    """A JSON value, numbers as :class:`Number`.
+
+    Raises:
+        ValueError: The text is malformed, or nested too deeply.
+    """
+    try:
+        return _JSON.decode(text if isinstance(text, str) else text.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 class Unreadable(Exception):
@@ -68,7 +108,8 @@ def converted(texts: pa.Array, kind: pa.DataType, decimal_comma: bool = False) -
         return _cast(texts, kind)
     except pa.ArrowException:
         index = _first_unreadable(texts, kind)
-        raise Unreadable(index, texts[index].as_py(), f"is not {_named(kind)}") from None
+        text = texts[index].as_py()
+        raise Unreadable(index, text, f"is not {_named(kind, text)}") from None
 
 
 def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -109,7 +150,8 @@ def finished(column: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return exactly(column, kind)
     except NotExact as exc:
-        raise Unreadable(exc.index, exc.value, f"is not {_named(kind)}") from exc
+        said = exc.value.rstrip("0").rstrip(".") if t.is_decimal256(column.type) else exc.value
+        raise Unreadable(exc.index, said, f"is not {_named(kind)}") from exc
 
 
 def _inside(column: pa.Array, values: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -154,32 +196,59 @@ def has_inside(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
 
 
 def from_json(value: Any, kind: pa.DataType) -> Any:
-    """A decoded JSON value, ready for :func:`pyarrow.array` with :func:`carrier` of the type."""
+    """A value of :func:`decode`, ready for :func:`pyarrow.array` with :func:`carrier` of the type.
+
+    Raises:
+        ValueError, TypeError, KeyError: It is not of the type.
+    """
     t = pa.types
     if value is None:
         return None
+    if isinstance(value, Repeated):
+        raise ValueError(f"has the name {value.name!r} twice")
     if is_binary(kind):
+        if isinstance(value, Number):
+            raise TypeError("a number is not base64")
         return base64.b64decode(value, validate=True)
-    if t.is_floating(kind) and isinstance(value, str):
-        return NOT_FINITE[value]
     if t.is_map(kind):
         pairs = value.items() if isinstance(value, dict) else map(_pair, value)
-        return [(from_json(k, kind.key_type), from_json(v, kind.item_type)) for k, v in pairs]
+        return [
+            (from_json(_key(k, kind.key_type), kind.key_type), from_json(v, kind.item_type))
+            for k, v in pairs
+        ]
     if t.is_struct(kind):
         fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
         if strangers := set(value) - set(fields):
             raise ValueError(f"has fields that {kind} lacks: {sorted(strangers)}")
         return {name: from_json(value.get(name), inner) for name, inner in fields.items()}
     if t.is_list(kind) or t.is_large_list(kind):
+        if isinstance(value, str):
+            raise TypeError("it is not a list")
         return [from_json(item, kind.value_type) for item in value]
+    if isinstance(value, dict | list):
+        raise TypeError("it is a list" if isinstance(value, list) else "it is an object")
+    if isinstance(value, bool) != t.is_boolean(kind):
+        raise TypeError("it is not a boolean" if t.is_boolean(kind) else "it is a boolean")
+    if isinstance(value, str) and not isinstance(value, Number) and t.is_floating(kind):
+        NOT_FINITE[value]  # other texts are no numbers
+    if t.is_integer(kind) and not isinstance(value, Number):
+        raise TypeError("it is not a number")
+    if isinstance(value, Number) and (is_text(kind) or t.is_temporal(kind)):
+        raise TypeError("it is a number")
     return value
 
 
+def _key(key: Any, kind: pa.DataType) -> Any:
+    """A map's key: a name is text, and may stand for a number."""
+    return Number(key) if isinstance(key, str) and pa.types.is_integer(kind) else key
+
+
 def carrier(kind: pa.DataType) -> pa.DataType:
-    """The type that represents a type's values in JSON: times and decimals are text."""
+    """The type that represents a type's values in JSON: times and numbers are text."""
     t = pa.types
     return with_leaves(
-        kind, lambda leaf: pa.string() if t.is_temporal(leaf) or t.is_decimal(leaf) else leaf
+        kind,
+        lambda leaf: leaf if t.is_boolean(leaf) or is_binary(leaf) else pa.string(),
     )
 
 
@@ -204,7 +273,7 @@ def _value_of_text(text: str, kind: pa.DataType) -> Any:
     """A list, struct or map from JSON, or bytes from base64, as ``query`` writes them."""
     if is_binary(kind):
         return from_json(text, kind)
-    return from_json(msgspec.json.decode(text), kind) if text else None
+    return from_json(decode(text), kind) if text else None
 
 
 def _pair(item: Any) -> tuple[Any, Any]:
@@ -280,8 +349,13 @@ def from_cells(
         raise Unreadable(0, None, f"is not {_named(kind)}: {exc}") from exc
 
 
-def _named(kind: pa.DataType) -> str:
+def _named(kind: pa.DataType, text: str | None = None) -> str:
     if pa.types.is_timestamp(kind):
+        if kind.unit != "ns" and re.search(r"\.\d{7,}", text or ""):
+            return (
+                f"{kind}; to keep nanoseconds, create the table with"
+                " 'ingester create --timestamp-unit ns'"
+            )
         if kind.tz is not None:
             return f"{kind} (ISO 8601 with a zone, such as 2026-11-21T10:00:00Z)"
         return f"{kind} (ISO 8601 without a zone, such as 2026-11-21 10:00:00)"
