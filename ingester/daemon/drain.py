@@ -13,6 +13,7 @@ may own it by then; streams opened before the drain stay closed. Loop only.
 from __future__ import annotations
 
 import time
+from functools import partial
 from random import Random
 
 import structlog
@@ -175,17 +176,32 @@ class Drain:
                 return
 
 
-async def until_in_files(runtime: Runtime) -> None:
-    """Return when every admitted row is in a committed file."""
+async def until_in_files(runtime: Runtime, *, leave_unencodable: bool = False) -> bool:
+    """Return when every admitted row is in a committed file.
+
+    Args:
+        leave_unencodable: leave buffers that cannot be encoded, and those behind them, in the log.
+
+    Returns:
+        Whether none was left.
+    """
     # Polled once in a daemon's life: an event would cost every write.
     replication = runtime.replication.service
     while runtime.wal.pending or runtime.ledger.pending or replication.statistics().committing:
         await trio.sleep(0.005)
     runtime.flush.freeze_policy.freeze_all("stop")
+    flusher = runtime.flush.flusher
+    is_complete = True
     for handle in list(runtime.tables.tree.unreleased()):
-        await runtime.flush.flusher.until_released(handle)
-    committer = runtime.flush.checkpoint_committer
-    await committer.until_committed(runtime.tables.tree.tables.values())
+        if leave_unencodable:
+            await flusher.until_released(handle, partial(flusher.is_held_up, handle))
+        else:
+            await flusher.until_released(handle)
+        is_complete = is_complete and handle.released
+    if is_complete:
+        committer = runtime.flush.checkpoint_committer
+        await committer.until_committed(runtime.tables.tree.tables.values())
+    return is_complete
 
 
 async def close_tables_and_log(runtime: Runtime) -> None:

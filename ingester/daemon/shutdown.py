@@ -1,7 +1,8 @@
 """The stop: refuse writes, flush, close, and let the last queries finish.
 
 A stop within its deadline leaves a log without operations; otherwise the log keeps everything that
-is not flushed (``tests/daemon/test_shutdown``). Queries are answered throughout; those that outlast
+is not flushed (``tests/daemon/test_shutdown``). Buffers that cannot be encoded are left there at
+once. Queries are answered throughout; those that outlast
 the deadline are cut off.
 """
 
@@ -24,6 +25,7 @@ from wal import LogError
 log = structlog.get_logger(__name__)
 
 TWICE_S = 0.5
+SHOWN = 5
 SPANS_S = 2.0
 """The time to send the last spans: an unreachable receiver does not hold up the stop."""
 LISTS_S = 5.0
@@ -68,9 +70,9 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
     log.info("stopping", buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen)
     with deadline:
         runtime.flush.flusher.hurry()
-        await until_in_files(runtime)
-        await _close_tables_and_log(runtime)
-        is_closed = True
+        if await until_in_files(runtime, leave_unencodable=True):
+            await _close_tables_and_log(runtime)
+            is_closed = True
         # Last, so that a slow reader does not keep a table from its next owner.
         await runtime.query.queries.places.wait_idle()
     spark_metadata = runtime.maintenance.spark_metadata
@@ -92,6 +94,13 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
     if deadline.cancelled_caught:
         log.warning(
             "stop deadline passed", buffers_left=left, answers_cut=cut, runbook="stop-deadline"
+        )
+    elif not is_closed:
+        log.warning(
+            "stopped with rows that cannot be encoded; the log keeps them",
+            buffers_left=left,
+            reasons=[str(each) for each in runtime.flush.flusher.unencodable()][:SHOWN],
+            runbook="persist-failing",
         )
     log.info("stopped", seconds=round(time.monotonic() - began, 3), buffers_left=left)
     return EXIT_DONE if is_closed else EXIT_DEADLINE

@@ -165,6 +165,7 @@ class StatusPublisher:
             buffered_bytes=runtime.ledger.buffered + runtime.ledger.frozen,
             frozen_bytes=runtime.ledger.frozen,
             failed_persists=self._failed_lately(persist.failed_attempts),
+            unencodable=len(runtime.flush.flusher.unencodable()),
             oldest_unpersisted_s=runtime.tables.tree.oldest_s(),
             oldest_allowed_s=2 * self._settings.persist.max_age + GRACE_S,
             clean_up=runtime.maintenance.garbage_collector.statistics(),

@@ -117,6 +117,22 @@ class FlushHooks:
     """Called with a buffer and the reason of a failed upload."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unencodable:
+    """A buffer whose last attempt failed for a reason that is not the store's."""
+
+    job: FlushJob
+    reason: str
+    at: float
+    """When it failed, by the monotonic clock."""
+    holds_gate: bool
+    """Whether the table's other buffers wait for it, too."""
+
+    def __str__(self) -> str:
+        partition = f", partition {self.job.partition_name}" if self.job.partition_name else ""
+        return f"table {'/'.join(self.job.table.key)}{partition}: {self.reason}"
+
+
 class Flusher:
     """Flushes frozen buffers. The work runs in threads; the event loop keeps the order."""
 
@@ -133,7 +149,9 @@ class Flusher:
         look = partial(catalog.look, older_than_s=0.0)
         self.pool = WorkerPool(file_writer, ledger, hooks.failed, look, workers=workers)
         self.released = trio.Event()
-        """Set, and replaced, whenever buffers are released."""
+        """Set, and replaced, whenever buffers are released or cannot be encoded."""
+        self._unencodable: dict[BufferHandle, Unencodable] = {}
+        self._retry = trio.Event()
         self._hooks = hooks
         self._ledger = ledger
         ledger.gauge("rewritten", lambda: file_writer.limits.older.nbytes + held_bytes())
@@ -172,10 +190,47 @@ class Flusher:
         job.table.use.queued_bytes += job.handle.nbytes
         self.queue.put(key, job, job.handle.nbytes, namespace)
 
-    async def until_released(self, handle: BufferHandle) -> None:
-        """Return once the buffer's rows are in committed files."""
-        while not handle.released:
+    async def until_released(
+        self, handle: BufferHandle, give_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Return once the buffer's rows are in committed files, or ``give_up`` returns True.
+
+        Args:
+            give_up: called whenever a buffer is released or cannot be encoded.
+        """
+        while not handle.released and not give_up():
             await self.released.wait()
+
+    def unencodable(self) -> list[Unencodable]:
+        """The buffers that could not be encoded and are not in files yet."""
+        return [each for handle, each in self._unencodable.items() if not handle.released]
+
+    def retry_now(self) -> None:
+        """Try buffers that cannot be encoded again, as the cause may be removed."""
+        self._retry.set()
+        self._retry = trio.Event()
+
+    async def _until_retry(self) -> None:
+        with trio.move_on_after(ENCODE_RETRY_S):
+            await self._retry.wait()
+
+    def is_held_up(self, handle: BufferHandle) -> bool:
+        """Return whether a buffer waits for one that cannot be encoded, or is one."""
+        for each in self.unencodable():
+            partitions = [each.job.partition]
+            if each.holds_gate:
+                partitions = list(each.job.table.partitions.values())
+            if any(handle in partition.frozen for partition in partitions):
+                return True
+        return False
+
+    def _note_unencodable(self, job: FlushJob, reason: str, *, holds_gate: bool = False) -> None:
+        self._unencodable[job.handle] = Unencodable(job, reason, time.monotonic(), holds_gate)
+        self._wake()
+
+    def _wake(self) -> None:
+        self.released.set()
+        self.released = trio.Event()
 
     async def run(self) -> None:
         """Flush queued buffers until cancelled.
@@ -197,7 +252,8 @@ class Flusher:
             return
         try:
             flush = await self._upload(begun)
-        except CannotEncode:
+        except CannotEncode as exc:
+            self._note_unencodable(job, str(exc))
             self._schedule_of(job).withdraw(job)
             self._serve_apart(job)
             return
@@ -239,10 +295,11 @@ class Flusher:
                 if waiting:
                     self._behind_bytes -= waiting[0].handle.nbytes
                     self._served(waiting[0])
-            except CannotEncode:
+            except CannotEncode as exc:
+                self._note_unencodable(waiting[0], str(exc))
                 for each in waiting:
                     self._let_others_go(each)
-                await trio.sleep(ENCODE_RETRY_S)
+                await self._until_retry()
         del self._behind[partition]
 
     def _schedule_of(self, job: FlushJob) -> CommitSchedule:
@@ -332,8 +389,9 @@ class Flusher:
         while True:
             try:
                 return await self.pool.until_done(job, base, after_seq=after_seq, left_out=left_out)
-            except CannotEncode:
-                await trio.sleep(ENCODE_RETRY_S)
+            except CannotEncode as exc:
+                self._note_unencodable(job, str(exc), holds_gate=True)
+                await self._until_retry()
 
     def _report(self, flush: FinishedFlush) -> None:
         job, adds = flush.job, flush.files.adds
@@ -356,8 +414,8 @@ class Flusher:
             **named,
         )
         self._hooks.persisted(job, adds, queued_s, active_s)
-        self.released.set()
-        self.released = trio.Event()
+        self._unencodable.pop(job.handle, None)
+        self._wake()
 
 
 def _facts_of(flush: FinishedFlush) -> dict[str, str | int]:

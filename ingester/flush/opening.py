@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
 
 from ingester.buffer import BufferHandle, BufferTree, TableBuffer
-from ingester.errors import TooSlow
+from ingester.errors import InternalFailure, TooSlow
 from ingester.flush.file_writer import FileWriter
-from ingester.flush.flusher import FlushCounts, Flusher, FlushHooks
+from ingester.flush.flusher import FlushCounts, Flusher, FlushHooks, Unencodable
 from ingester.flush.freeze_policy import FreezeAges, FreezePolicy
 from ingester.flush.log_truncation import CheckpointCommitter, LogTruncation
 from ingester.observability.status import PersistStatus
@@ -53,6 +54,7 @@ class FlushParts:
         Raises:
             UnknownTable: the table does not exist.
             TooSlow: it is not done in time; the flushes continue.
+            InternalFailure: a buffer cannot be encoded.
         """
         tables = await self.catalog.chosen(namespace, table)
         waiting: set[BufferHandle] = set()
@@ -60,9 +62,25 @@ class FlushParts:
             for partition in list(chosen.partitions.values()):
                 self.tree.freeze(partition)
                 waiting.update(partition.frozen)
+
+        began = time.monotonic()
+        self.flusher.retry_now()
+
+        def failed() -> list[Unencodable]:
+            return [
+                each
+                for each in self.flusher.unencodable()
+                if each.job.handle in waiting and each.at >= began
+            ]
+
         with trio.move_on_after(timeout_s):
             for handle in waiting:
-                await self.flusher.until_released(handle)
+                await self.flusher.until_released(handle, lambda: bool(failed()))
+                if found := failed():
+                    raise InternalFailure(
+                        f"persist: {found[0]}; the rows stay readable and in the log, and are tried"
+                        " again"
+                    )
             await self.checkpoint_committer.until_committed(tables)
             return tables
         left = len([handle for handle in waiting if not handle.released])

@@ -96,6 +96,9 @@ def _saturated(facts: Facts) -> Finding:
 
 
 def _persist_failing(facts: Facts) -> Finding:
+    if facts.unencodable:
+        said = "1 buffer" if facts.unencodable == 1 else f"{facts.unencodable} buffers"
+        return "warning", f"{said} cannot be written to files; the rows stay in the log"
     if facts.failed_persists < FAILED_PERSISTS or not facts.frozen_bytes:
         return None
     failed, waiting = facts.failed_persists, _size(facts.frozen_bytes)

@@ -64,6 +64,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of frozen buffers waiting for their files."""
     failed_persists: int = 0
     """Failed flush attempts within the last minute."""
+    unencodable: int = 0
+    """The number of buffers that cannot be encoded."""
     oldest_unpersisted_s: float | None = None
     """Age of the oldest unflushed row; None if there is none."""
     oldest_allowed_s: float = float("inf")

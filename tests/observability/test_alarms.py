@@ -138,6 +138,7 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("memory-high", "critical", _refused("memory"), "memory.high"),
     ("saturated", "critical", _refused("saturated"), "queue is full"),
     ("persist-failing", "warning", {"failed_persists": 3}, "3 attempts"),
+    ("persist-failing", "warning", {"unencodable": 1}, "1 buffer cannot be written"),
     ("oldest-row", "warning", {"oldest_unpersisted_s": 661.0}, "11 min old"),
     ("fenced", "critical", _state("fenced"), "id: this one stops"),
     ("fenced", "critical", {"superseded": True}, "stops at its next commit"),
