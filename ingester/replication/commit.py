@@ -33,7 +33,16 @@ from ingester.query.snapshot import snapshot_all
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
 from ingester.replication.dedup import NewChanges, TransactionDedup
-from ingester.replication.fold import Changes, Folded, fold, kept_keys, whole_rows
+from ingester.replication.fold import (
+    Changes,
+    Folded,
+    check_moved_onto,
+    check_overwritten,
+    fold,
+    kept_keys,
+    moved_onto,
+    whole_rows,
+)
 from ingester.replication.messages import joined
 from ingester.replication.open_transactions import TableChanges
 from ingester.write.dedup import without_covered
@@ -121,6 +130,13 @@ class _Share:
     folded: Folded
     kept_keys: pa.Table | None
     """Keys of rows that keep values; None if there are none."""
+    absent_keys: pa.Table | None
+    """Keys that the table must not have; None if there are none."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether rows of the table are looked up."""
+        return self.kept_keys is not None or self.absent_keys is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +162,8 @@ class TransactionCommit:
         """``on_logged`` is called with each transaction that is durable and visible."""
         self.check_plain = dedup.check_plain
         """Raise ``NotAvailable`` for a table with transformers."""
+        self.records = dedup.records
+        """Return whether a table can record a transaction."""
         self._dedup = dedup
         self._lookup = lookup
         self._operation_log = path.log
@@ -190,9 +208,9 @@ class TransactionCommit:
             async with AsyncExitStack() as latches:
                 for share in shares:
                     latch = share.new.table.write_latch
-                    keeps = exclusive or share.kept_keys is not None
+                    alone = exclusive or share.reads
                     await latches.enter_async_context(
-                        latch.exclusive() if keeps else latch.shared()
+                        latch.exclusive() if alone else latch.shared()
                     )
                 for share in shares:
                     # Invariant: under the latch no copy replaces the table.
@@ -232,6 +250,9 @@ class TransactionCommit:
 
     def _rows(self, share: _Share) -> TableRows:
         (table, sent, covered), definition = share.new, share.definition
+        if share.absent_keys is not None:
+            present = self._lookup.rows_with_keys(table, share.absent_keys)
+            check_moved_onto(present.select(list(definition.primary_key)))
         kept = None
         if share.kept_keys is not None:
             kept = self._lookup.rows_with_keys(table, share.kept_keys)
@@ -295,8 +316,11 @@ def _fold_all(new: list[NewChanges]) -> list[_Share]:
         changes = joined(each.changes.messages, definition)
         _check_types(definition, changes)
         folded = fold(changes)
+        check_overwritten(changes, folded)
         keys = kept_keys(changes, folded, definition)
-        shares.append(_Share(each, definition, changes, folded, keys))
+        # A repeat of changes that files have in part may find rows of later ones.
+        absent = None if each.covered else moved_onto(changes, folded)
+        shares.append(_Share(each, definition, changes, folded, keys, absent))
     return shares
 
 

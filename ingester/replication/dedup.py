@@ -79,6 +79,10 @@ class TransactionDedup:
                 " would change the source's rows: use another table"
             )
 
+    def records(self, key: TableKey, definition: TableDefinition) -> bool:
+        """Whether a table can record a transaction: it has a key and no transformers."""
+        return definition.keyed and not self._transformers_of(key, definition)
+
     def begin(self, tables: Sequence[NewChanges], origin: str, sequence: int) -> None:
         """Mark a sequence as in progress, in the step that submits its transaction.
 

@@ -73,6 +73,10 @@ class Folded:
     """By column and key, the change with the value; -1 if the table's value stays."""
     deleted: pa.RecordBatch
     """Deleted keys, unique; some may never have existed."""
+    moved_onto: Rows
+    """The moves to a key that is taken again later: the table must not have a row with it."""
+    overwritten: Rows
+    """The same, but an earlier change has made the key."""
 
 
 def batch_of(columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
@@ -115,12 +119,34 @@ def fold(changes: Changes) -> Folded:
         name: _last_changed(changes.changed.get(name), chain, order, place, kept)
         for name in changes.values.schema.names
     }
+    moves = makes & ((old >= 0) & (new >= 0) & (old != new))[row]
+    moved_onto, overwritten = _taken_again(moves, makes, first)
     return Folded(
         keys=changes.new.take(pa.array(kept)),
         base=base,
         sources=sources,
         deleted=changes.old.take(pa.array(gone)),
+        moved_onto=row[moved_onto],
+        overwritten=row[overwritten],
     )
+
+
+def _taken_again(moves: Mask, makes: Mask, first: Mask) -> tuple[Rows, Rows]:
+    """The events that move a row to a key which a later event takes, of keys' sorted events.
+
+    Returns:
+        Those that are the first of their key; those whose key an earlier change has made.
+    """
+    nothing = np.zeros(0, np.int64)
+    if not moves.any():
+        return nothing, nothing
+    of_key = np.cumsum(first) - 1
+    takes = np.flatnonzero(~makes)
+    last_take = np.full(int(of_key[-1]) + 1, -1)
+    np.maximum.at(last_take, of_key[takes], takes)
+    found = np.flatnonzero(moves & (np.arange(len(moves)) < last_take[of_key]))
+    again = found[~first[found]]
+    return found[first[found]], again[makes[again - 1]]
 
 
 def _codes(changes: Changes) -> tuple[Rows, Rows]:
@@ -170,6 +196,44 @@ def _last_changed(changed: Mask | None, chain: Rows, order: Rows, place: Rows, k
     found = newest[place[kept]]
     source = np.where(found >= 0, order[found], -1)
     return np.where((source >= 0) & (chain[source] == chain[kept]), source, -1)
+
+
+def check_overwritten(changes: Changes, folded: Folded) -> None:
+    """Refuse a move to a key that an earlier change has made, if a later one takes it.
+
+    Raises:
+        BadRequest: it is unknown which of the two rows the later change means.
+    """
+    if len(folded.overwritten):
+        raise _two_rows(changes.new.slice(int(folded.overwritten[0]), 1))
+
+
+def moved_onto(changes: Changes, folded: Folded) -> pa.Table | None:
+    """The unique keys that the table must not have; None if there are none."""
+    if not len(folded.moved_onto):
+        return None
+    return pa.Table.from_batches([changes.new.take(pa.array(folded.moved_onto))])
+
+
+def check_moved_onto(found: pa.Table) -> None:
+    """Refuse moves to keys that the table has, if later changes take them.
+
+    Args:
+        found: the rows with the keys of :func:`moved_onto`.
+
+    Raises:
+        BadRequest: the table has one of them.
+    """
+    if found.num_rows:
+        raise _two_rows(found)
+
+
+def _two_rows(keys: pa.RecordBatch | pa.Table) -> BadRequest:
+    return BadRequest(
+        f"sync: a row moves to key {keys.slice(0, 1).to_pylist()[0]}, which another row has, and a"
+        " later change of the transaction takes this key: it is unknown which row that means. To"
+        " exchange keys, delete the rows first, then insert them with all of their values"
+    )
 
 
 def kept_keys(changes: Changes, folded: Folded, definition: TableDefinition) -> pa.Table | None:

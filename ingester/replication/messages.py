@@ -196,6 +196,13 @@ class TypedChanges:
         )
 
 
+def no_changes(definition: TableDefinition) -> Changes:
+    """Changes of no row of a keyed table."""
+    key = {name: definition.schema.field(name).type for name in definition.primary_key}
+    keys = batch_of({name: pa.nulls(0, kind) for name, kind in key.items()}, 0)
+    return Changes(old=keys, new=keys, values=batch_of({}, 0), changed={})
+
+
 def joined(messages: Sequence[Changes], definition: TableDefinition) -> Changes:
     """Join messages; a column that a message lacks is unchanged in its rows."""
     sent = {name for message in messages for name in message.values.schema.names}

@@ -49,6 +49,10 @@ class Message(NamedTuple):
     """The transaction's sequence in its last message; None in earlier ones."""
     rows: TypedMessage | None
     """None in a message without rows."""
+    table: TableKey | None = None
+    """The table that the message names, even without rows."""
+    sequence: int | None = None
+    """The transaction's sequence if the message has one, also before its last message."""
 
 
 @dataclass(slots=True)
@@ -62,10 +66,12 @@ class TableChanges:
 class OpenTransaction:
     """The messages of an origin since its last transaction. Immutable."""
 
-    __slots__ = ("_all", "_count", "_definitions", "name", "nbytes")
+    __slots__ = ("_all", "_count", "_definitions", "name", "nbytes", "sequence")
 
-    def __init__(self, name: str | None = None) -> None:
+    def __init__(self, name: str | None = None, sequence: int | None = None) -> None:
         self.name = name
+        self.sequence = sequence
+        """The sequence that a message has announced."""
         # Shared with longer versions of this transaction.
         self._all: list[TypedMessage] = []
         self._count = 0
@@ -76,9 +82,27 @@ class OpenTransaction:
     def messages(self) -> list[TypedMessage]:
         return self._all[: self._count]
 
+    def announced(self, sequence: int | None) -> OpenTransaction:
+        """The transaction with the sequence that a message has.
+
+        Raises:
+            BadRequest: an earlier message has another one.
+        """
+        if sequence in (None, self.sequence):
+            return self
+        if self.sequence is not None:
+            raise BadRequest(
+                f"sync: sequence {sequence}, but an earlier message of the transaction has"
+                f" {self.sequence}: send the same in all of its messages, or only in the last one"
+            )
+        same = OpenTransaction(self.name, sequence)
+        same._all, same._count = self._all, self._count
+        same._definitions, same.nbytes = self._definitions, self.nbytes
+        return same
+
     def with_message(self, message: TypedMessage) -> OpenTransaction:
         """A transaction with one more message."""
-        longer = OpenTransaction(self.name)
+        longer = OpenTransaction(self.name, self.sequence)
         # Another version has been extended already: copy the list.
         longer._all = self._all if len(self._all) == self._count else self.messages
         longer._all.append(message)
@@ -132,17 +156,19 @@ class OpenTransactions:
         opened = self._open.get(identity.origin)
         return opened if opened is not None and opened.name == identity.transaction else None
 
-    def grown(self, identity: StreamIdentity, rows: TypedMessage) -> OpenTransaction | None:
+    def grown(
+        self, origin: str, transaction: OpenTransaction, rows: TypedMessage
+    ) -> OpenTransaction | None:
         """The transaction with one more message; None if there is no memory for it now.
 
         Raises:
             BadRequest: larger than any transaction may be.
         """
-        opened = self.get(identity.origin)
-        grown = (opened or OpenTransaction(identity.transaction)).with_message(rows)
+        opened = self.get(origin)
+        grown = transaction.with_message(rows)
         if grown.nbytes > self._max_bytes:
             raise BadRequest(
-                f"origin {identity.origin!r}: its transaction has {grown.nbytes} bytes;"
+                f"origin {origin!r}: its transaction has {grown.nbytes} bytes;"
                 f" replication.max_transaction_bytes is {self._max_bytes}: it is refused"
             )
         beside = self.nbytes - (0 if opened is None else opened.nbytes)

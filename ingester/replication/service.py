@@ -22,15 +22,18 @@ from ingester.errors import (
     Refused,
     ReplacedByCopy,
     Superseded,
+    UnknownTable,
     limit_facts,
 )
 from ingester.replication.commit import TransactionCommit
-from ingester.replication.messages import SyncLayout
+from ingester.replication.messages import SyncLayout, no_changes
 from ingester.replication.open_transactions import (
     Message,
     OpenTransaction,
     OpenTransactions,
     StreamIdentity,
+    TableChanges,
+    TypedMessage,
 )
 from ingester.schema.definition import widened
 from ingester.tables.catalog import Catalog
@@ -189,8 +192,9 @@ class Replication:
         sequence = message.commits_as
         opened = self._open.get(origin)
         grown = opened or OpenTransaction(message.identity.transaction)
+        grown = grown.announced(message.sequence)
         if message.rows is not None:
-            grown = self._grown(message)
+            grown = self._grown(origin, grown, message.rows)
         if sequence is None:
             if message.rows is not None or begin:
                 self._check_open(origin)
@@ -205,7 +209,7 @@ class Replication:
                 )
             return self._standing(origin, duplicate=True)
         self._check_not_stopping()  # the daemon may be stopping by now
-        tables = grown.tables()
+        tables = grown.tables() or await self._without_rows(origin, message.table)
         self._committing += 1
         try:
             done = await self._commit.commit(tables, origin, sequence)
@@ -214,14 +218,39 @@ class Replication:
         if done is not None:
             self._logged_open.discard(origin)
         self._drop(origin)
-        newest = None if done is None else done.last_seq
-        return self._standing(origin, newest, duplicate=done is None and bool(tables))
+        if done is None:
+            return self._standing(origin, duplicate=bool(tables))
+        # The rows of a transaction whose files survived a lost log are left out.
+        known = bool(grown.messages) and not any(each.rows for each in done.operations)
+        return self._standing(origin, done.last_seq, duplicate=known)
 
-    def _grown(self, message: Message) -> OpenTransaction:
-        """The origin's transaction with the message's rows, if admitted."""
-        assert message.rows is not None
-        self._admission.check(message.rows.nbytes, message.rows.table[0])
-        grown = self._open.grown(message.identity, message.rows)
+    async def _without_rows(
+        self, origin: str, named: TableKey | None
+    ) -> dict[TableKey, TableChanges]:
+        """The table that records the sequence of a transaction without rows.
+
+        It is the named one, or one of the namespace that the origin has written to. Without any
+        there is nothing that the sequence could come after.
+        """
+        if named is None:
+            return {}
+        written = (key for key in self._origins.get(origin).tables if key[0] == named[0])
+        for key in (named, *sorted(written)):
+            try:
+                table = await self._catalog.find(*key)
+            except UnknownTable:
+                continue
+            if table is not None and self._commit.records(key, table.definition):
+                definition = table.definition
+                return {key: TableChanges(definition, [no_changes(definition)])}
+        return {}
+
+    def _grown(
+        self, origin: str, transaction: OpenTransaction, rows: TypedMessage
+    ) -> OpenTransaction:
+        """The origin's transaction with a message's rows, if admitted."""
+        self._admission.check(rows.nbytes, rows.table[0])
+        grown = self._open.grown(origin, transaction, rows)
         if grown is None:
             self.drop_idle()
             raise MemoryFull(

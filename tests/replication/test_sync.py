@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from tests.drivers.syncing import KEEP, Source, message
+from tests.drivers.syncing import KEEP, Change, Source, message
 from tests.drivers.wire import Stream, act, command, create, numbers, persist, put, writing
 
 CASES: dict[str, tuple[list[str], dict[str, list[int | None]]]] = {
@@ -256,3 +256,92 @@ def test_origins_that_write_one_table_keep_their_own_progress(source: Source) ->
     persist(source.client, (source.namespace, "u"))
     assert (source.standing(), other.standing()) == ((60, 60), (6, 6))
     assert set(source.state("t")) == {*range(1, 6), *range(-5, -1)}
+
+
+def test_a_transaction_without_rows_counts(source: Source) -> None:
+    source.send("t", [(None, 1, {"v": 1.0})], sequence=1)
+    assert source.end(2, "t", begin=True)["memory_sequence"] == 2
+    # It may name a table that does not exist: the origin has written to another.
+    said = source.end(3, "missing", begin=True)
+    assert (said["memory_sequence"], said["durable_sequence"], said["duplicate"]) == (
+        3,
+        None,
+        False,
+    )
+    again = source.end(3, "missing", begin=True)
+    assert (again["memory_sequence"], again["duplicate"]) == (3, True)
+    persist(source.client, (source.namespace, "t"))
+    assert source.standing() == (3, 3)
+    assert source.end(4, "t", begin=True)["durable_sequence"] == 4
+    assert source.state("t") == {1: (1.0, None)}
+    with pytest.raises(KeyError, match="does not exist"):
+        source.state("missing")
+
+
+def test_a_transaction_without_rows_before_any_table_is_accepted(source: Source) -> None:
+    said = source.end(1, "missing", begin=True)
+    assert (said["accepted"], said["memory_sequence"]) == (True, None)
+
+
+SWAPPED: list[list[Change]] = [
+    [(1, 2, {"v": KEEP, "s": KEEP}), (2, 1, {"v": KEEP, "s": KEEP})],
+    [(None, 5, {"v": 5.0}), (1, 5, {"v": KEEP}), (5, 6, {"v": KEEP})],
+    [(1, 2, {"v": KEEP}), (2, None, {})],
+    [(1, 2, {"v": KEEP}), (2, 2, {"v": 0.0})],
+]
+
+
+@pytest.mark.parametrize("changes", SWAPPED)
+@pytest.mark.parametrize("persisted", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_keys_that_two_rows_have_at_once_are_refused(
+    source: Source, changes: list[Change], persisted: bool, apart: bool
+) -> None:
+    before = {1: (1.0, "one"), 2: (2.0, "two")}
+    rows: list[Change] = [(None, key, {"v": v, "s": s}) for key, (v, s) in before.items()]
+    source.send("t", rows, sequence=1)
+    if persisted:
+        persist(source.client, (source.namespace, "t"))
+    last = changes
+    if apart:
+        for change in changes[:-1]:
+            source.send("t", [change])
+        last = changes[-1:]
+    with pytest.raises(pa.ArrowInvalid, match=r"key \{'id': [25]\}, which another row has"):
+        source.send("t", last, sequence=2)
+    assert source.state("t") == before
+    # The error's advice.
+    deletes: list[Change] = [(key, None, {}) for key in before]
+    inserts: list[Change] = [(None, 3 - key, {"v": v, "s": s}) for key, (v, s) in before.items()]
+    assert source.send("t", [*deletes, *inserts], begin=True, sequence=2)["accepted"]
+    assert source.state("t") == {2: (1.0, "one"), 1: (2.0, "two")}
+
+
+def test_a_row_that_moves_there_and_back_is_accepted(source: Source) -> None:
+    source.send("t", [(None, 1, {"v": 1.0, "s": "one"})], sequence=1)
+    there: list[Change] = [(1, 2, {"v": KEEP}), (2, 3, {"v": 2.0}), (3, 1, {"v": KEEP})]
+    assert source.send("t", there, sequence=2)["accepted"]
+    assert source.state("t") == {1: (2.0, "one")}
+
+
+def test_messages_of_a_transaction_have_one_sequence(source: Source) -> None:
+    source.send("t", [(None, 1, {"v": 1.0})], begin=True, sequence=1, last=False)
+    with pytest.raises(pa.ArrowInvalid, match=r"sequence 2, but an earlier .* has 1"):
+        source.send("t", [(None, 2, {"v": 2.0})], sequence=2)
+    with pytest.raises(KeyError, match="does not exist"):
+        source.state("t")
+    source.send("t", [(None, 1, {"v": 1.0})], begin=True, sequence=2, last=False)
+    source.send("t", [(None, 2, {"v": 2.0})])
+    with pytest.raises(pa.ArrowInvalid, match=r"sequence 3, but an earlier .* has 2"):
+        source.send("t", [(None, 3, {"v": 2.0})], sequence=3, last=False)
+    source.send("t", [(None, 1, {"v": 1.0})], begin=True, last=False)
+    source.send("t", [(None, 2, {"v": 2.0})], sequence=2, last=False)
+    assert source.end(2)["memory_sequence"] == 2
+    assert set(source.state("t")) == {1, 2}
+
+
+def test_the_largest_sequence_commits_a_transaction(source: Source) -> None:
+    newest = 2**63 - 1
+    for duplicate in (False, True):
+        said = source.send("t", [(None, 1, {"v": 1.0})], begin=True, sequence=newest)
+        assert (said["accepted"], said["duplicate"]) == (True, duplicate)

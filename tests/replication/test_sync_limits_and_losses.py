@@ -245,6 +245,30 @@ def test_after_the_loss_of_a_disk_what_is_sent_again_is_there_once(tmp_path: Pat
         assert (source.state("t"), source.state("u")) == expected
 
 
+def test_a_transaction_whose_tables_all_have_it_in_files_is_a_duplicate(tmp_path: Path) -> None:
+    """Table `t` was flushed while `u` was not, so its version does not say that it has all."""
+    place: dict[str, Any] = {
+        "store": f"file://{tmp_path}/store",
+        "persist__max_age": "1h",
+        "recovery__accept_lost_log": "true",
+    }
+
+    def transaction(source: Source, sequence: int) -> Json:
+        source.send("t", [(None, sequence, {"v": 1.0})], begin=True)
+        return source.send("u", [(None, sequence, {"v": 1.0})], sequence=sequence)
+
+    with Daemon.start(tmp_path / "one", **place) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        transaction(source, 1)
+        for table in ("t", "u"):
+            persist(source.client, ("ns", table))
+    with Daemon.start(tmp_path / "two", **place) as daemon:
+        source = Source(fl.connect(daemon.flight), "ns", "A")
+        assert [transaction(source, 1)["duplicate"] for _ in range(2)] == [True, True]
+        assert not transaction(source, 2)["duplicate"]
+        assert set(source.state("t")) == set(source.state("u")) == {1, 2}
+
+
 def test_what_is_refused_for_now_says_so_and_changes_nothing(tmp_path: Path) -> None:
     limits: dict[str, Any] = {
         "memory__limit": "160MiB",

@@ -65,6 +65,7 @@ class Replica:
 
     def message(self, changes: list[Change], last: bool) -> None:
         begin = not self.pending
+        changes = self.without_exchanged_keys(changes)
         self.pending.append(changes)
         fields: dict[str, object] = {"begin": begin}
         if last:
@@ -77,6 +78,19 @@ class Replica:
             self.seen.append(dict(self.rows))
             self.sent.append((self.sequence, self.pending))
             self.pending = []
+
+    def without_exchanged_keys(self, changes: list[Change]) -> list[Change]:
+        """Leave out what a daemon refuses: changes of a key to which a row moved beside another."""
+        rows, shared, kept = dict(self.rows), set[int | None](), []
+        for change in itertools.chain(*self.pending, changes):
+            old, new, _ = change
+            if old is not None and old in shared:
+                continue  # an earlier message's changes have none of these
+            if new in rows and old not in (None, new):
+                shared.add(new)
+            apply(rows, [change])
+            kept.append(change)
+        return kept[sum(map(len, self.pending)) :]
 
     def persist(self) -> None:
         if self.exists:

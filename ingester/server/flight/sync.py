@@ -108,7 +108,8 @@ class SyncCall:
         command = self._command
         commits_as = command.sequence if command.last else None
         rows = None if batch is None else self._typed(batch)
-        return Message(self._identity, commits_as, rows)
+        table = (command.namespace, command.table)
+        return Message(self._identity, commits_as, rows, table, command.sequence)
 
     def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
         command = self._command
