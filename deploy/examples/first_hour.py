@@ -1,6 +1,6 @@
 """The first hour with the ingester and Spark. Run it as a whole, or paste it part by part.
 
-    pip install 'ingester[spark]'        # Python 3.11 to 3.13; Spark needs Java 17 or 21
+    pip install '.[spark]'        # Python 3.11 to 3.13; Spark needs Java 17 or 21
     python deploy/examples/first_hour.py
 
 All data is in a temporary folder, which is removed at the end.

@@ -90,7 +90,7 @@ def run_postgres(
     try:
         import psycopg2  # noqa: F401
     except ImportError as exc:
-        message = 'psycopg2 is missing: pip install "ingester[postgres]"'
+        message = 'psycopg2 is missing: pip install ".[postgres]" in the folder of the sources'
         raise CommandFailed(message, FAILED) from exc
     if given["on_removed"] not in ("keep", "empty"):
         raise CommandFailed(f"--on-removed {given['on_removed']}: keep or empty", USAGE)

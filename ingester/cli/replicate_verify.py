@@ -50,7 +50,9 @@ def run_verify(endpoint: str, arguments: VerifyArguments, as_json: bool) -> NoRe
     try:
         import psycopg2
     except ImportError as exc:
-        raise CommandFailed('psycopg2 is missing: pip install "ingester[postgres]"') from exc
+        raise CommandFailed(
+            'psycopg2 is missing: pip install ".[postgres]" in the folder of the sources'
+        ) from exc
     plan = _plan(arguments)
     progress = _VerifyProgress()
     began = time.monotonic()

@@ -59,7 +59,10 @@ def print_status(endpoint: str, as_json: bool) -> None:
             f"{shown(states.get('count'))}, {size(states.get('bytes'))};"
             f" {shown(states.get('pending'))} in the log only",
         ),
-        ("streams", f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled"),
+        (
+            "query streams",
+            f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled",
+        ),
         (
             "garbage collection",
             f"{shown(cleaned.get('deleted_objects'))} objects deleted"

@@ -146,7 +146,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-INSTALL_PACKAGES = "pip install 'ingester[demo]'"
+INSTALL_PACKAGES = "pip install '.[demo]' in the folder of the sources"
 OLDEST_JAVA = 17
 
 

@@ -202,7 +202,9 @@ def _duckdb() -> Any:
     try:
         import duckdb
     except ImportError as exc:
-        raise InvalidRequest('duckdb is missing: pip install "ingester[duckdb]"') from exc
+        raise InvalidRequest(
+            'duckdb is missing: pip install ".[duckdb]" in the folder of the sources'
+        ) from exc
     return duckdb
 
 

@@ -22,7 +22,7 @@ endpoints it also has the rows that those daemons have acknowledged and not yet 
     ``versions``    differences between PySpark 4.0 and later
     ``errors``      errors of reads and writes, by who must act
 
-PySpark comes with ``pip install 'ingester[spark]'``. Nothing here imports trio or the daemon:
+PySpark comes with ``pip install '.[spark]'``. Nothing here imports trio or the daemon:
 executors need this distribution and no server. Start reading at ``read``.
 """
 

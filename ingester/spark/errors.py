@@ -73,11 +73,13 @@ def require_pyspark() -> None:
         import pyspark
     except ImportError as exc:
         raise PySparkMissing(
-            "PySpark 4 is required to read tables with Spark: pip install 'ingester[spark]'"
+            "PySpark 4 is required to read tables with Spark: pip install '.[spark]'"
+            " in the folder of the sources"
         ) from exc
     if int(pyspark.__version__.partition(".")[0]) < 4:
         raise PySparkMissing(
-            f"PySpark {pyspark.__version__} is too old, need 4: pip install 'ingester[spark]'"
+            f"PySpark {pyspark.__version__} is too old, need 4: pip install"
+            " '.[spark]' in the folder of the sources"
         )
 
 

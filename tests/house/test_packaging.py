@@ -33,6 +33,20 @@ def requirements() -> Iterator[Requirement]:
         yield from (Requirement(text) for text in listed if not text.startswith("ingester["))
 
 
+def test_no_advice_installs_a_package_of_this_name_from_an_index() -> None:
+    """The package is not published, so another's of the same name would be installed."""
+    files = [ROOT / name for name in ("README.md", "docs", "deploy", *PACKAGES)]
+    texts = [each for file in files for each in ([file] if file.is_file() else file.rglob("*"))]
+    named = re.compile(r"pip install [^\n#]*(?<![-./\w])ingester\b(?!/)")
+    suffixes = {".md", ".py", ".yaml", ".service", ".toml"}
+    found = [
+        str(text.relative_to(ROOT))
+        for text in texts
+        if text.suffix in suffixes and named.search(text.read_text())
+    ]
+    assert found == []
+
+
 def test_every_requirement_is_locked_at_a_version_it_allows() -> None:
     locked = pins(LOCK)
     for requirement in requirements():

@@ -43,7 +43,7 @@ def test_without_pyspark_the_message_says_what_to_install() -> None:
     )
     lines = python(code).splitlines()
     assert len(lines) == 2
-    assert all("pip install 'ingester[spark]'" in line for line in lines)
+    assert all("pip install '.[spark]'" in line for line in lines)
 
 
 def test_executors_load_neither_trio_nor_the_daemon() -> None:

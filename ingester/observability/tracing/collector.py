@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-NEEDS = "needs the extra otel: pip install 'ingester[otel]'"
+NEEDS = "needs the extra otel: pip install '.[otel]' in the folder of the sources"
 
 
 def check_tracing(settings: TracingSettings, environ: Mapping[str, str] | None = None) -> None:

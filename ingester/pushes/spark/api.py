@@ -81,7 +81,7 @@ def push(
         progress: Called with each event; by default they are printed in a terminal.
 
     Raises:
-        PySparkMissing: ``pip install 'ingester[spark]'``.
+        PySparkMissing: ``pip install '.[spark]'``.
         PushRefused: The frame does not fit the tables, or the id belongs to another push. Nothing
             was started.
         PushConfigError, HookConfigError: The configuration is invalid; nothing was started.

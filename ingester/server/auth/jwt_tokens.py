@@ -172,7 +172,7 @@ def _pyjwt() -> Any:
         import jwt
     except ImportError as exc:
         raise ConfigError(
-            "auth.jwks", "PyJWT is not installed: pip install 'ingester[jwt]'"
+            "auth.jwks", "PyJWT is not installed: pip install '.[jwt]' in the folder of the sources"
         ) from exc
     return jwt
 

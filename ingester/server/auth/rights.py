@@ -162,6 +162,7 @@ NEEDS: dict[str, Need] = {
     "action status": Need(None, "shown"),
     "action status_list": Need(None, "shown"),
     "http /": _OPEN,
+    "http /runbook/{entry}": _OPEN,
     "http /health/live": _OPEN,
     "http /health/ready": _OPEN,
     # Labels name all namespaces.

@@ -20,8 +20,11 @@ has them under the id in the body. No answer may be cached. Handlers do not bloc
 the daemon's state at one moment.
 """
 
+import re
 import uuid
 from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib import resources
 from typing import Literal, Protocol
 
 import msgspec
@@ -97,6 +100,14 @@ class StatusSource(Protocol):
 
     def table(self, namespace: str, table: str) -> TableView | None:
         """Return an open table as it is now; None if it is not open here."""
+
+
+@cache
+def runbook_entries() -> dict[str, str]:
+    """Return the entries of ``deploy/RUNBOOK.md`` by the names that alarms and errors give."""
+    text = resources.files(__package__).joinpath("RUNBOOK.md").read_text("utf-8")
+    parts = re.split(r"^## (?=[a-z-]+$)", text, flags=re.MULTILINE)[1:]
+    return {part.partition("\n")[0]: f"## {part}" for part in parts}
 
 
 class BoundedAnswers:
@@ -181,6 +192,12 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
     async def history(_: Request) -> Response:
         return _json_bytes(msgspec.json.encode(source.history()), 200)
 
+    async def runbook(request: Request) -> Response:
+        text = runbook_entries().get(request.path_params["entry"])
+        if text is None:
+            return _error(404, "not_found", "the runbook has no entry of this name")
+        return Response(text, headers=_HEADERS, media_type="text/plain")
+
     async def show_page(_: Request) -> Response:
         headers = _HEADERS | {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
         return Response(html, headers=headers, media_type="text/html")
@@ -194,6 +211,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         "/api/tables/{namespace}/{table}": table,
         "/api/tables/{namespace}/{table}/{list}": table_list,
         "/api/history": history,
+        "/runbook/{entry}": runbook,
         "/": show_page,
     }
 

@@ -44,7 +44,7 @@ def compact(
         progress: See :data:`Progress`.
 
     Raises:
-        PySparkMissing: ``pip install 'ingester[spark]'``.
+        PySparkMissing: ``pip install '.[spark]'``.
         persist.manifest.TableNotFound: The table does not exist.
         persist.store.StoreError: The store cannot be read or written; committed waves stay.
         ValueError: ``filter`` or ``target_file_bytes`` is invalid.

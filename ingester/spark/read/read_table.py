@@ -76,7 +76,7 @@ def read_table(
             one answers. The warning :class:`RowsMissing` names the others.
 
     Raises:
-        PySparkMissing: ``pip install 'ingester[spark]'``.
+        PySparkMissing: ``pip install '.[spark]'``.
         ReaderUnsuitable: ``native`` was requested and is not possible.
         TailStale: This ``version`` is too old for ``endpoint``; read the newest.
         TailUnavailable: A daemon cannot be reached, or cannot answer now; its rows would be

@@ -198,7 +198,7 @@ def test_a_route_is_refused_without_a_token(secured: Secured, asked: str) -> Non
     path = asked.removeprefix("http ")
     of_a_table = "{table}" in path
     path = path.replace("{list}", "files" if of_a_table else "tables")
-    path = path.format(namespace="shop", table="t")
+    path = path.format(namespace="shop", table="t", entry="disk-full")
     if of_a_table:
         with secured.client("rw") as client:
             put(client, HERE, numbers(0, 1))

@@ -11,6 +11,7 @@ import pytest
 
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import Alarm, DaemonStatus, Reason
+from ingester.server.http.app import runbook_entries
 from tests.server.http.serving import RunningServer, TurnableSource, example_status, serving
 
 
@@ -213,3 +214,14 @@ def test_the_page_never_makes_markup_of_names(server: RunningServer) -> None:
         r"\.(innerHTML|outerHTML)\s*=[^=]|insertAdjacentHTML|document\.write|\beval\b|new Function"
     )
     assert not re.search(writes, script)
+
+
+def test_the_runbook_is_here_by_the_names_of_alarms_and_errors(server: RunningServer) -> None:
+    entries = runbook_entries()
+    assert entries["disk-full"].startswith("## disk-full\n")
+    assert "## store-away" not in entries["disk-full"]
+    assert all(len(text) > 100 for text in entries.values())
+    answer = server.request("/runbook/disk-full")
+    assert (answer.status, answer.body.decode()) == (200, entries["disk-full"])
+    assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert server.request("/runbook/nothing").status == 404

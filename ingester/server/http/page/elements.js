@@ -19,6 +19,7 @@ export function styled(node, styles) { Object.assign(node.style, styles); return
 export function button(text, act, arg = "", more = {}) { return el("button", { type: "button", "data-act": act, "data-arg": arg, "data-key": `${act} ${arg}`, ...more }, text); }
 export function badge(text, tone) { return el("span", { class: `badge ${tone}` }, text); }
 export function facts(pairs) { return el("dl", {}, ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])); }
+export function remedy(entry) { return el("p", { class: "quiet" }, el("a", { href: `/runbook/${encodeURIComponent(entry)}`, target: "_blank", rel: "noopener" }, `What to do: ${entry}`)); }
 export function none(text) { return el("p", { class: "quiet" }, text); }
 // The total of a list; an older daemon's status has all of it.
 export function total(s, list) { return (s.counts && s.counts[list]) || (s[list] || []).length; }

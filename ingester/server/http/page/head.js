@@ -1,6 +1,6 @@
 // The top of the page: the state in one sentence, alarms, the last minutes, memory, store and disk.
 import { bytes, clock, count, digits, harmless, known, many, seconds, share, whole } from "./numbers.js";
-import { badge, byId, el, facts, none, put, styled } from "./elements.js";
+import { badge, byId, el, facts, none, put, remedy, styled } from "./elements.js";
 import { plot } from "./plots.js";
 
 const STATES = {
@@ -28,7 +28,7 @@ export function stateOf(s) {
 function alarmItem(a) {
   const [tone, word] = SEVERITIES[a.severity] || ["bad", String(a.severity)];
   return el("li", { class: tone, "data-key": a.name }, badge(word, tone), " ", el("strong", {}, a.name), el("span", { class: "quiet" }, ` since ${clock(a.since)}`),
-    el("p", {}, a.message), el("p", { class: "quiet" }, "What to do: deploy/RUNBOOK.md, entry ", el("code", {}, a.runbook || a.name)));
+    el("p", {}, a.message), remedy(a.runbook || a.name));
 }
 
 let announced = null;

@@ -14,12 +14,15 @@ export function whole(x) { return known(x) ? x.toLocaleString("en-US") : "–"; 
 export function many(x, one, more = `${one}s`) { return known(x) ? `${whole(x)} ${x === 1 ? one : more}` : "–"; }
 export function seconds(x) {
   if (!known(x)) return "–";
+  if (x < 0) return `−${seconds(-x)}`;
   if (x < 0.001) return digits(x * 1e6) + " µs";
   if (x < 1) return digits(x * 1e3) + " ms";
   if (x < 120) return digits(x) + " s";
-  if (x < 7200) return digits(x / 60) + " min";
-  if (x < 172800) return digits(x / 3600) + " h";
-  return digits(x / 86400) + " days";
+  const [minutes, hours] = [Math.floor(x / 60), Math.floor(x / 3600)];
+  if (x < 600) return `${minutes} min ${Math.floor(x % 60)} s`;
+  if (x < 7200) return `${minutes} min`;
+  if (x < 172800) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(x / 86400)} days`;
 }
 // UTC, as in the log.
 export function clock(iso) {

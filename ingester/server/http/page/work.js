@@ -1,13 +1,13 @@
 // Flushes, log, streams, origins, followers, namespaces, access, identity, errors.
 import { bytes, clock, known, many, seconds, whole } from "./numbers.js";
-import { badge, byId, el, facts, grid, none, put, rest } from "./elements.js";
+import { badge, byId, el, facts, grid, none, put, remedy, rest } from "./elements.js";
 
 const NAMESPACES_SHOWN = 20, ORIGINS_SHOWN = 20, FOLLOWERS_SHOWN = 100, N = "number";
 
 export function showErrors(s) {
   if (!s.errors.length) return put("errors", none("None since the start."));
   const items = s.errors.map((e) => el("li", {}, badge(e.level || "warning", { error: "bad", critical: "bad" }[e.level] || "warn"), " ", el("strong", {}, e.event), " ",
-    el("time", {}, clock(e.at)), e.message && e.message !== e.event ? el("p", {}, e.message) : null, e.runbook ? el("p", { class: "quiet" }, "RUNBOOK: ", el("code", {}, e.runbook)) : null));
+    el("time", {}, clock(e.at)), e.message && e.message !== e.event ? el("p", {}, e.message) : null, e.runbook ? remedy(e.runbook) : null));
   put("errors", el("div", { class: "events tall", role: "group", "aria-label": "Newest first", tabindex: "0" }, el("ul", {}, ...items)));
 }
 
