@@ -516,7 +516,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     """Object storage URL: ``file://``, ``s3://``, or any fsspec URL whose store supports
     conditional creation."""
     store_options: dict[str, Any] = {}
-    """Options passed to fsspec, such as ``endpoint_url`` for S3."""
+    """Options of the store, such as ``endpoint_url``: for S3 see docs/s3.md, else fsspec's."""
     auto_create: bool = True
     """Create tables on their first write."""
     stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 150.0

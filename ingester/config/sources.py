@@ -85,7 +85,7 @@ def load(
     sources = [
         *([_read_file(file)] if file is not None else []),
         _read_environment(environ),
-        ((key, value, "flag") for key, value in (flags or {}).items() if value is not None),
+        _read_flags(flags or {}),
     ]
     for source in sources:  # weakest first: the stronger overwrites
         for key, value, origin in source:
@@ -96,9 +96,12 @@ def load(
                 remember([value] if isinstance(value, str) else ())
                 remember_options(value if isinstance(value, dict) else {})
             try:
-                values[key] = _convert(key, value, keys[key])
+                made: Any = _convert(key, value, keys[key])
                 if key == "store_options":
-                    remember_options(values[key])
+                    remember_options(made)
+                    if isinstance(value, _Parts):
+                        made = values.get(key, {}) | made
+                values[key] = made
             except (ValueError, msgspec.ValidationError) as exc:
                 raise ConfigError(key, f"{exc} ({origin})") from exc
             origins[key] = origin
@@ -184,20 +187,42 @@ def _shown_value(key: str, value: object) -> object:
 Item = tuple[str, object, str]
 
 
+class _Parts(dict[str, Any]):
+    """Single store options, which leave a weaker source's others as they are."""
+
+
+def _part(options: dict[str, Any], name: str, path: list[str], value: object) -> None:
+    inner = options
+    for part in path[:-1]:
+        inner = inner.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(name, f"{part!r} is both a value and a table")
+    inner[path[-1]] = value
+
+
+def _read_flags(flags: Mapping[str, object]) -> Iterator[Item]:
+    options = _Parts()
+    for key, value in flags.items():
+        if value is None:
+            continue
+        section, _, rest = key.partition(".")
+        if section == "store_options" and rest:
+            _part(options, key, rest.split("."), value)
+        else:
+            yield key, value, "flag"
+    if options:
+        yield "store_options", options, "flag"
+
+
 def _read_environment(environ: Mapping[str, str]) -> Iterator[Item]:
-    options: dict[str, Any] = {}
+    options = _Parts()
     for name in sorted(environ):
         foreign = name in COMMAND_LINE_VARIABLES or _FOREIGN.fullmatch(name)
         if foreign or not name.startswith(PREFIX):
             continue
         parts = name.removeprefix(PREFIX).lower().split("__")
         if parts[0] == "store_options" and len(parts) > 1:
-            inner = options
-            for part in parts[1:-1]:
-                inner = inner.setdefault(part, {})
-                if not isinstance(inner, dict):
-                    raise ConfigError(name, f"{part!r} is both a value and a table")
-            inner[parts[-1]] = environ[name]
+            _part(options, name, parts[1:], environ[name])
         elif ".".join(parts) not in known_keys():
             known = {PREFIX + key.upper().replace(".", "__") for key in known_keys()}
             raise ConfigError(name, f"unknown setting (environment){_nearest(name, known)}")

@@ -34,6 +34,7 @@ from email.utils import parsedate_to_datetime
 from random import Random
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import msgspec
 import pyarrow as pa
 from fsspec.asyn import sync
 from s3fs import S3FileSystem
@@ -97,12 +98,19 @@ class S3Client:
         """Check the options; the first call connects.
 
         Raises:
-            ValueError: an unknown option, or an endpoint that carries credentials.
+            ValueError: an unknown option, a value of another type, or an endpoint that carries
+                credentials.
         """
         unknown = sorted(set(options) - set(S3Options.__annotations__))
         if unknown:
             known = ", ".join(sorted(S3Options.__annotations__))
             raise ValueError(f"unknown storage option {unknown[0]!r} for s3://; known: {known}")
+        try:
+            # Texts, as the environment has them, become numbers and booleans.
+            given = {name: value for name, value in options.items() if value is not None}
+            options = msgspec.convert(given, S3Options, strict=False)
+        except msgspec.ValidationError as exc:
+            raise ValueError(f"storage options for s3://: {exc}") from None
         if "@" in (options.get("endpoint_url") or ""):
             raise ValueError("endpoint_url must not carry credentials: use the options key, secret")
         connect_s = options.get("connect_timeout_s", 5.0)

@@ -16,6 +16,7 @@ from ingester.config.settings import (
 from ingester.config.sources import endpoint, known_keys, load, shown_values
 from ingester.config.units import format_duration, format_size, parse_duration, parse_size
 from ingester.memory.machine import usable_bytes
+from persist.store import open_store
 
 MiB = 1024**2
 
@@ -102,6 +103,19 @@ def test_store_options_come_as_a_table_and_secrets_are_not_shown(tmp_path: Path)
     nested = {"INGESTER_STORE_OPTIONS__CLIENT_KWARGS__ENDPOINT_URL": "http://h"}
     options = load({}, nested).settings.store_options
     assert options == {"client_kwargs": {"endpoint_url": "http://h"}}
+    # Single options leave those of weaker sources; the whole table replaces them.
+    environ = {"INGESTER_STORE_OPTIONS__SECRET": "y"}
+    flags = {"store_options.region": "eu-central-1", "store_options.client_kwargs.verify": "ca"}
+    assert load(flags, environ, file).settings.store_options == {
+        "endpoint_url": "http://h",
+        "secret": "y",
+        "region": "eu-central-1",
+        "client_kwargs": {"verify": "ca"},
+    }
+    whole = {"INGESTER_STORE_OPTIONS": '{"anon": true}'}
+    assert load({}, whole, file).settings.store_options == {"anon": True}
+    with pytest.raises(ConfigError, match="both a value and a table"):
+        load({"store_options.secret": "x", "store_options.secret.y": "z"}, {})
 
 
 def test_what_kubernetes_adds_for_a_service_named_ingester_is_left_alone() -> None:
@@ -226,3 +240,20 @@ def test_settings_of_tables_that_cannot_be_are_refused_by_name(
     with pytest.raises(ConfigError) as caught:
         load({}, {}, file)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("uncommented", [False, True])
+def test_the_settings_of_the_page_on_s3_open_a_store(tmp_path: Path, uncommented: bool) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "s3.md").read_text()
+    text = page.partition("```toml\n")[2].partition("```")[0]
+    if uncommented:
+        text = text.replace("\n# ", "\n")
+        text = text.replace('\nkey = "AKIA…"', "").replace('\nsecret = "…"', "")
+        text = text.replace('\nprofile = "lake"', "")  # of files that are not here
+    file = tmp_path / "ingester.toml"
+    file.write_text(text)
+    settings = load({}, {}, file).settings
+    store = open_store(settings.store_url, **settings.store_options)
+    assert store.url == "s3://lake/prod"
+    nested = {"s3_additional_kwargs", "config_kwargs"} & set(settings.store_options)
+    assert bool(nested) is uncommented
