@@ -143,7 +143,8 @@ class TransactionSender:
             raise NewSession from exc
         if answer.first:
             raise Restarted("the daemon lost an open transaction")
-        if answer.duplicate and sequence is not None:
+        # Its own sequence may be a duplicate: files can have it although the daemon's log is lost.
+        if answer.duplicate and sequence is not None and sequence != answer.memory_sequence:
             raise SourceFailed(
                 f"the daemon already has sequence {sequence} of origin {sent.stream.origin!r}:"
                 " another replicator uses it; set another --origin"
