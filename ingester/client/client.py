@@ -39,6 +39,7 @@ from .wire import (
     TableSummary,
     TimestampUnit,
     WriteResult,
+    check_bytes,
     encode_schema,
     given,
 )
@@ -251,8 +252,9 @@ class Client:
 
         Args:
             columns: The columns, in this order; all by default.
-            filter: ``[("host", "=", "h1"), ("v", ">", 3)]``, or a list of such lists, one of which
-                must hold; :func:`ingester.client.filter_parser.parse_filter` makes one from text.
+            filter: Text as for ``ingester query``, ``"host = 'h1' and v > 3"``, or a list of terms,
+                ``[("host", "=", "h1"), ("v", ">", 3)]``, or a list of such lists, one of which
+                must hold.
             limit: The maximum number of rows.
             scope: ``all``, ``version`` (implied by ``version``) or ``buffered``.
             version: A manifest version.
@@ -272,6 +274,7 @@ class Client:
             namespace, table, columns, filter, limit, scope, version, table_version
         )
         arguments.one_of("missing", missing, ("error", "allow"))
+        check_bytes(filter, lambda: self.schema(namespace, table))
         return self._connection.rows(request, timeout_s, missing)
 
     def query_stream(
@@ -292,6 +295,7 @@ class Client:
             namespace, table, columns, filter, limit, scope, version, table_version
         )
         arguments.one_of("missing", missing, ("error", "allow"))
+        check_bytes(filter, lambda: self.schema(namespace, table))
         return self._connection.stream_rows(request, missing)
 
     def tables(self) -> list[TableSummary]:
@@ -304,7 +308,9 @@ class Client:
 
     def schema(self, namespace: str, table: str) -> pa.Schema:
         """The table's Arrow schema. Raises NotFound."""
-        return self._connection.schema(namespace, table)
+        return self._connection.schema(
+            arguments.text("namespace", namespace), arguments.text("table", table)
+        )
 
     # ------------------------------------------------------------------------------------- actions
 

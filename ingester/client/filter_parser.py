@@ -16,11 +16,12 @@ comparisons. As in SQL, a comparison with null is never true, and neither is its
 import re
 from collections.abc import Iterator
 from itertools import chain, product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .errors import InvalidRequest
-from .wire import Term
 
+Term: TypeAlias = tuple[str, str] | tuple[str, str, Any]
+"""``(column, operator, value)``, or ``(column, "is null")``."""
 Disjunction = list[list[Term]]
 
 # (a or b) and (c or d) and … doubles with every pair. This is the daemon's default limit.

@@ -9,7 +9,7 @@ import datetime
 import decimal
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
@@ -18,15 +18,16 @@ import pyarrow as pa
 from . import arguments
 from .checkpoints import CheckpointMessage
 from .errors import InvalidRequest
+from .filter_parser import parse_filter
 
 Scope = Literal["all", "version", "buffered"]
 Missing = Literal["error", "allow"]
 """Whether an answer may lack the rows of unreachable daemons."""
 TimestampUnit = Literal["us", "ns"]
-Term: TypeAlias = tuple[str, str] | tuple[str, str, Any]
-"""``(column, operator, value)``, or ``(column, "is null")``."""
-Filter: TypeAlias = Sequence[tuple[Any, ...]] | Sequence[Sequence[tuple[Any, ...]]]
-"""Terms (:data:`Term`) that must all hold, or a list of such lists, one of which must hold."""
+Filter: TypeAlias = str | Sequence[tuple[Any, ...]] | Sequence[Sequence[tuple[Any, ...]]]
+"""Text (:mod:`.filter_parser`); or terms that must all hold; or a list of lists of terms, one of
+which must hold. A term is ``(column, operator, value)``, or ``(column, "is null")``.
+"""
 
 
 class SentMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -270,32 +271,72 @@ def snapshot_info(schema: pa.Schema) -> SnapshotInfo:
 
 
 def encode_filter(filter_: Any) -> list[list[list[Any]]]:
-    """A filter in the protocol's form, from what pyarrow.parquet takes.
+    """A filter in the protocol's form, from text or from what pyarrow.parquet takes.
 
     Args:
-        filter_: A list of conjunctions, each a list of ``(column, operator, value)`` or
+        filter_: Text; or a list of conjunctions, each a list of ``(column, operator, value)`` or
             ``(column, "is null")``; or one such conjunction.
 
     Raises:
         InvalidRequest: It has another form, or a value has no JSON form.
     """
+    return [[_encode_term(term) for term in terms] for terms in _alternatives(filter_)]
+
+
+def check_bytes(filter_: Filter | None, schema: Callable[[], pa.Schema]) -> None:
+    """Refuse bytes beside a column that is not binary: to the daemon they are base64 text.
+
+    Args:
+        schema: The table's; called if the filter has bytes.
+
+    Raises:
+        InvalidRequest: As described, or as for :func:`encode_filter`.
+    """
+    if filter_ is None or isinstance(filter_, str):
+        return
+    terms = [
+        term
+        for alternative in _alternatives(filter_)
+        for term in alternative
+        if isinstance(term, list | tuple)
+    ]
+    given = [term for term in terms if len(term) == 3 and _has_bytes(term[2])]
+    kinds = {field.name: field.type for field in schema()} if given else {}
+    for column, operator, value in given:
+        kind = kinds.get(column, pa.binary())  # the daemon refuses an unknown column
+        if not pa.types.is_binary(kind):
+            raise InvalidRequest(
+                f"filter: column {column!r} of type {kind} is not compared with bytes, as in"
+                f" {(column, operator, value)!r}; give a value of the column's type"
+            )
+
+
+def _has_bytes(value: Any) -> bool:
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(_has_bytes, value))
+    value = value.as_py() if hasattr(value, "as_py") else value
+    return isinstance(value, bytes | bytearray | memoryview)
+
+
+def _alternatives(filter_: Any) -> Sequence[Sequence[Any]]:
+    """The alternatives of a filter, of which one must hold."""
     if isinstance(filter_, str):
-        raise InvalidRequest(
-            f"filter={filter_!r}: to make a filter from text, use"
-            " ingester.client.filter_parser.parse_filter"
-        )
+        filter_ = parse_filter(filter_)
     if not isinstance(filter_, list | tuple) or not filter_:
-        raise InvalidRequest(f"filter: expected a list of terms, {_AS_TERMS}, got {filter_!r}")
+        raise InvalidRequest(
+            "filter: expected text, such as \"host = 'h1' and v > 3\", or a list of terms,"
+            f" {_AS_TERMS}, got {filter_!r}"
+        )
     if isinstance(filter_[0], str):
         raise InvalidRequest(f"filter: {filter_!r} is one term: put it into a list, {_AS_TERMS}")
     first = filter_[0]
-    conjunctions = [filter_] if first and isinstance(first[0], str) else filter_
+    conjunctions: Sequence[Any] = [filter_] if first and isinstance(first[0], str) else filter_
     if not all(isinstance(each, list | tuple) and each for each in conjunctions):
         raise InvalidRequest(
             f"filter={filter_!r}: an empty list of terms: leave the filter out for all rows, or"
             f" name terms, {_AS_TERMS}"
         )
-    return [[_encode_term(term) for term in conjunction] for conjunction in conjunctions]
+    return conjunctions
 
 
 _AS_TERMS = "such as [('host', '=', 'h1'), ('v', '>', 3)]"

@@ -15,7 +15,7 @@ from typing import Literal
 from ingester.client.connection import Connection
 from ingester.client.credentials import ConnectionOptions
 from ingester.client.errors import ClientError, InvalidRequest
-from ingester.client.wire import Filter, encode, encode_filter
+from ingester.client.wire import Filter, check_bytes, encode, encode_filter
 from ingester.followers.errors import SinkFailed, StateDamaged, StateOfAnother, table_recreated
 from ingester.followers.feed import DaemonFeed, InterruptibleFeed
 from ingester.followers.files import READERS, FileReading, TableFiles, selected
@@ -317,6 +317,7 @@ class VersionCopies:
                 f" store {self.store.url}: name the daemon's store"
             ) from exc
         check_columns(definition, request.columns)
+        check_bytes(request.filter, lambda: definition.schema)
         feed.table_version = manifest.table_version
         return FollowedTable(
             request.namespace,

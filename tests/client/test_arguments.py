@@ -20,8 +20,9 @@ CALLS: list[tuple[str, Callable[[Any], object], str]] = [
         lambda c: c.query("ns", "t", filter=[[]]),
         "an empty list of terms: leave the filter",
     ),
-    ("filter", lambda c: c.query("ns", "t", filter=[]), "expected a list of terms, such as"),
-    ("filter", lambda c: c.query("ns", "t", filter="v > 3"), "filter_parser.parse_filter"),
+    ("filter", lambda c: c.query("ns", "t", filter=[]), "or a list of terms, such as"),
+    ("filter", lambda c: c.query("ns", "t", filter="v >"), "filter, at 3: expected a value"),
+    ("filter", lambda c: c.query("ns", "t", filter=b"v > 3"), "expected text, such as"),
     ("filter", lambda c: c.query("ns", "t", filter=("v", ">", 3)), "one term: put it into a list"),
     (
         "filter",

@@ -81,7 +81,33 @@ def test_filter_values_are_encoded_for_the_wire() -> None:
     assert encode_filter([("a", "=", pa.scalar(3))]) == [[["a", "=", 3]]]
 
 
-@pytest.mark.parametrize("wrong", ["a = 1", [], [("a",)], [("a", "=", None)], [("a", "=", {})]])
+def test_a_filter_may_be_text(client: Client, daemon: SmallDaemon) -> None:
+    client.write("ns", "t", ROWS)
+    client.query("ns", "t", filter="host = 'x' and not v > 3")
+    with client.query_stream("ns", "t", filter="v in (1, 2)"):
+        pass
+    assert [ticket["filter"] for ticket in daemon.tickets] == [
+        [[["host", "=", "x"], ["v", "<=", 3]]],
+        [[["v", "in", [1, 2]]]],
+    ]
+
+
+@pytest.mark.parametrize("value", [b"h1", pa.scalar(b"h1"), [b"h1", b"h2"], [bytearray(b"h1")]])
+def test_bytes_are_compared_with_binary_columns_only(
+    client: Client, daemon: SmallDaemon, value: Any
+) -> None:
+    """They are base64 text on the wire, which a text column would be compared with."""
+    client.write("ns", "t", pa.table({"s": ["h1"], "y": [b"h1"]}))
+    operator = "in" if isinstance(value, list) else "="
+    for query in (client.query, client.query_stream):
+        with pytest.raises(InvalidRequest, match="'s' of type string is not compared with bytes"):
+            query("ns", "t", filter=[[("s", "=", "h1")], [("s", operator, value)]])
+    assert daemon.tickets == []
+    client.query("ns", "t", filter=[("y", operator, value)])
+    assert len(daemon.tickets) == 1
+
+
+@pytest.mark.parametrize("wrong", ["a =", [], [("a",)], [("a", "=", None)], [("a", "=", {})]])
 def test_a_filter_of_another_form_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidRequest, match="filter"):
         encode_filter(wrong)

@@ -62,6 +62,16 @@ def test_columns_that_there_are_not(shared: Daemon, filled: Table) -> None:
     assert isinstance(error, InvalidRequest) and "'w'" in str(error)
 
 
+def test_bytes_beside_a_column_of_text(shared: Daemon, filled: Table) -> None:
+    error = failure(shared, Disk(), filled, filter=[("v", "=", b"a")])
+    assert isinstance(error, InvalidRequest) and "'v' of type string" in str(error)
+
+
+def test_a_filter_of_text_that_is_none(shared: Daemon, filled: Table) -> None:
+    error = failure(shared, Disk(), filled, filter="v =")
+    assert isinstance(error, InvalidRequest) and "at 3: expected a value" in str(error)
+
+
 def test_columns_without_the_key(shared: Daemon, table: Table) -> None:
     import pyarrow as pa
 
