@@ -10,11 +10,13 @@
     value      := 'text' | number | true | false
 
 The result is a disjunction of conjunctions, as in the protocol. NOT is pushed down to the
-comparisons. As in SQL, a comparison with null is never true, and neither is its negation.
+comparisons. As in SQL, a comparison with null is never true, and neither is its negation. NaN is
+not null: ``f < 1`` is false for it, and ``not f < 1`` true.
 """
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import chain, product
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,9 +26,14 @@ Term: TypeAlias = tuple[str, str] | tuple[str, str, Any]
 """``(column, operator, value)``, or ``(column, "is null")``."""
 Disjunction = list[list[Term]]
 
+
+class LongNumber(Decimal):
+    """A number with more digits than a float has. The daemon gets all of them."""
+
+
 # (a or b) and (c or d) and … doubles with every pair. This is the daemon's default limit.
 MAX_TERMS = 100_000
-# The widest integer of a column has 38 digits.
+# The widest integer of a column has 38 digits, and the largest double 309.
 MAX_DIGITS = 400
 # Parentheses recurse; nobody writes deeper ones.
 MAX_DEPTH = 100
@@ -34,10 +41,10 @@ MAX_DEPTH = 100
 _OPPOSITE = {
     "=": "!=",
     "!=": "=",
-    "<": ">=",
-    ">=": "<",
-    ">": "<=",
-    "<=": ">",
+    "<": "not <",
+    ">=": "not >=",
+    ">": "not >",
+    "<=": "not <=",
     "in": "not in",
     "not in": "in",
     "is null": "is not null",
@@ -173,8 +180,7 @@ class _Parser:
                     f"filter, at {token.at}: a number of {len(token.text)} characters; the limit is"
                     f" {MAX_DIGITS}"
                 )
-            whole = token.text.lstrip("+-").isdigit()
-            return int(token.text) if whole else float(token.text)
+            return _number(token)
         if token.kind == "keyword" and token.text in ("true", "false"):
             return token.text == "true"
         self._next -= 1
@@ -203,6 +209,17 @@ class _Parser:
     def _unexpected(self, expected: str) -> InvalidRequest:
         found = self._token
         return InvalidRequest(f"filter, at {found.at}: expected {expected}, found {found.text!r}")
+
+
+def _number(token: _Token) -> int | float | LongNumber:
+    """An integer, the float that is printed like the text, or else all of its digits."""
+    if token.text.lstrip("+-").isdigit():
+        return int(token.text)
+    number = LongNumber(token.text)
+    if abs(number.adjusted()) > MAX_DIGITS:
+        raise InvalidRequest(f"filter, at {token.at}: the number {token.text} is out of range")
+    nearest = float(token.text)
+    return nearest if Decimal(repr(nearest)) == number else number
 
 
 def _one(term: Term, negated: bool) -> Disjunction:

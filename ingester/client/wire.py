@@ -18,7 +18,7 @@ import pyarrow as pa
 from . import arguments
 from .checkpoints import CheckpointMessage
 from .errors import InvalidRequest
-from .filter_parser import parse_filter
+from .filter_parser import LongNumber, parse_filter
 
 Scope = Literal["all", "version", "buffered"]
 Missing = Literal["error", "allow"]
@@ -248,7 +248,11 @@ def given(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def encode(body: object) -> bytes:
     """``body`` as UTF-8 JSON."""
-    return msgspec.json.encode(body)
+    return _encoder.encode(body)
+
+
+# The decimals in a body are the long numbers of a filter.
+_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def put_command(kind: str, namespace: str, table: str, origin: str | None) -> bytes:
@@ -366,6 +370,8 @@ def _encode_value(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bytes | bytearray | memoryview):
         return base64.b64encode(value).decode()
+    if isinstance(value, LongNumber):
+        return decimal.Decimal(value)
     if isinstance(value, decimal.Decimal):
         return str(value)
     if isinstance(value, list | tuple | set | frozenset):

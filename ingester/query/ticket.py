@@ -17,11 +17,12 @@ import pyarrow as pa
 from ingester.errors import BadRequest, NotAvailable, limit_facts
 from ingester.schema.limits import check_shown
 from ingester.shown_text import shown_names
+from persist.predicate.literals import number
 from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.predicate import Predicate
 
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_read_alternative = msgspec.json.Decoder(list[list[Any]]).decode
+_read_alternative = msgspec.json.Decoder(list[list[Any]], float_hook=number).decode
 
 
 class LongFilter(Sequence[list[list[Any]]]):
@@ -174,8 +175,11 @@ DEFAULT_WAIT_S = 10.0
 """Default time that a ``live`` call waits for something new, in seconds."""
 _HEAD_BYTES = 128
 """A google.protobuf.Any starts with the name of its type."""
-_decode = msgspec.json.Decoder(Ticket).decode
-_encode = msgspec.json.Encoder(enc_hook=lambda filter_: filter_.alternatives).encode
+# A filter's numbers keep their digits, for columns of decimals.
+_decode = msgspec.json.Decoder(Ticket, float_hook=number).decode
+_encode = msgspec.json.Encoder(
+    enc_hook=lambda filter_: filter_.alternatives, decimal_format="number"
+).encode
 
 LONG_BYTES = 64 << 10
 """Size from which a ticket's filter is parsed with pauses."""

@@ -17,15 +17,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from persist.predicate.literals import Number, Place, check_digits, integer_range, place
 from persist.predicate.predicate import (
     COMPARISONS,
     LISTS,
+    NOT_ORDERS,
     NULL_TESTS,
+    OPPOSITE,
     Condition,
     Predicate,
     Term,
 )
-from persist.predicate.values import Points, fitted
+from persist.predicate.values import Points
 
 Kinds = Mapping[str, pa.DataType]
 """The types of the existing columns."""
@@ -94,13 +97,13 @@ def _check(raw: Sequence[Any], kinds: Kinds) -> None:
     if len(raw) == 2:
         if operator in NULL_TESTS:
             return
-    elif operator in COMPARISONS or operator in LISTS:
+    elif operator in COMPARISONS or operator in NOT_ORDERS or operator in LISTS:
         if pa.types.is_nested(kind):
             raise BadFilter(f"filter: column {column!r} of type {kind} has no comparisons")
         if operator in LISTS and not isinstance(raw[2], list):
             raise BadFilter(f"filter: {operator!r} takes a list of values, not {_shown(raw[2])}")
         return
-    known = [*COMPARISONS, *LISTS, *NULL_TESTS]
+    known = [*COMPARISONS, *LISTS, *NULL_TESTS, *NOT_ORDERS]
     raise BadFilter(f"filter: {_shown(list(raw))}: operators are {', '.join(known)}")
 
 
@@ -127,57 +130,75 @@ def _joined(terms: Sequence[Sequence[Any]], kinds: Kinds) -> list[Condition]:
 
 def _term(raw: Sequence[Any], kinds: Kinds) -> Term:
     column, operator = raw[0], raw[1]
-    kind = kinds[column]
     if operator in NULL_TESTS:
         return Term(column, operator, (), False)
-    values = raw[2] if operator in LISTS else [raw[2]]
+    if operator not in LISTS:
+        return _comparison(column, operator, kinds[column], raw[2])
+    values = raw[2]
     there = [value for value in values if value is not None]
-    scalars = _scalars(column, kind, there)
-    if operator in LISTS:
-        # No row can have the others.
-        scalars = fitted(scalars, kind).drop_null()
-    return Term(column, operator, scalars, len(there) < len(values))
+    found = _values(column, kinds[column], there).drop_null()
+    return Term(column, operator, found, len(there) < len(values))
+
+
+def _comparison(column: str, operator: str, kind: pa.DataType, value: Any) -> Term:
+    """A comparison with one value, as one with a value of the column's type."""
+    if value is None:
+        return _nothing(column, kind)
+    negated = operator in NOT_ORDERS
+    found = _place(column, kind, value).comparison(operator.removeprefix("not "))
+    if found is None:
+        return Term(column, "is not null", (), False) if negated else _nothing(column, kind)
+    operator, scalar = found
+    if negated:
+        # Only NaN is neither below, equal nor above.
+        operator = f"not {operator}" if pa.types.is_floating(kind) else OPPOSITE[operator]
+    return Term(column, operator, (scalar,), False)
+
+
+def _nothing(column: str, kind: pa.DataType) -> Term:
+    """A condition that no row meets."""
+    return Term(column, "in", pa.array([], kind), False)
 
 
 def _points(names: tuple[str, ...], columns: Sequence[list[Any]], kinds: Kinds) -> list[Condition]:
     """Tuples of values, without those that no row of the table can have."""
     if not columns[0]:
-        return [Term(names[0], "in", (), False)]
-    values = [
-        fitted(_scalars(name, kinds[name], each), kinds[name])
-        for name, each in zip(names, columns, strict=True)
-    ]
+        return [_nothing(names[0], kinds[names[0]])]
+    values = [_values(name, kinds[name], each) for name, each in zip(names, columns, strict=True)]
     there = reduce(pc.and_, [array.is_valid() for array in values])
     return [Points(names, tuple(array.filter(there) for array in values))]
 
 
-def _scalars(column: str, kind: pa.DataType, values: list[Any]) -> Sequence[pa.Scalar]:
-    """The values in the column's type, or a comparable one; an array if they are many.
+def _values(column: str, kind: pa.DataType, values: list[Any]) -> pa.Array:
+    """The values in the column's type; null for each that no row can have.
 
     Raises:
-        BadFilter: one is not a value of the type.
+        BadFilter: One cannot be compared with the type.
     """
-    if len(values) > FEW:
-        # In pieces, so that other threads can run in between.
-        pieces = [_at_once(kind, values[at : at + PIECE]) for at in range(0, len(values), PIECE)]
-        if all(piece is not None for piece in pieces):
-            array: Sequence[pa.Scalar] = pa.concat_arrays(pieces)
-            return array
-    return tuple(_scalar(column, kind, value) for value in values)
+    pieces = []
+    # In pieces, so that other threads can run in between.
+    for at in range(0, len(values), PIECE):
+        piece = values[at : at + PIECE]
+        found = _at_once(kind, piece) if len(piece) > FEW else None
+        if found is None:
+            found = pa.array([_value(column, kind, value) for value in piece], kind)
+        pieces.append(found)
+    return pa.concat_arrays(pieces) if pieces else pa.array([], kind)
 
 
 def _at_once(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
-    """All values in the type; None if one is not of it, or must be looked at by itself."""
+    """All values in the type; None if they must be looked at one by one."""
     t, sent = pa.types, set(map(type, values))
     try:
-        if sent == {int} and (t.is_integer(kind) or t.is_floating(kind)):
-            return pa.array(values, kind)
-        if sent == {float} and t.is_floating(kind):
-            return pa.array(values, kind)
+        if sent == {int} and t.is_integer(kind):
+            low, high = integer_range(kind)
+            return pa.array([value if low <= value <= high else None for value in values], kind)
+        if sent <= {int, float} and t.is_float64(kind) and all(abs(v) <= 2**53 for v in values):
+            return pa.array(map(float, values), kind)
         if sent == {str} and (t.is_string(kind) or t.is_date(kind)):
             return pa.array(values, pa.string()).cast(kind)
         if sent == {str} and t.is_decimal128(kind):
-            return pa.array(map(_decimal, values), pa.decimal128(38, kind.scale))
+            return pa.array(map(_decimal, values), kind)
         if sent == {str} and t.is_timestamp(kind):
             return _timestamps(kind, pa.array([_instant(kind, text) for text in values]))
     except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError):
@@ -185,13 +206,19 @@ def _at_once(kind: pa.DataType, values: list[Any]) -> pa.Array | None:
     return None
 
 
-def _scalar(column: str, kind: pa.DataType, value: object) -> pa.Scalar:
+def _value(column: str, kind: pa.DataType, value: object) -> pa.Scalar | None:
+    """The value in the column's type; None if no row can have it."""
+    found = _place(column, kind, value)
+    return found.below if found.is_value else None
+
+
+def _place(column: str, kind: pa.DataType, value: object) -> Place:
     try:
         return _typed(kind, value)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError) as exc:
         raise BadFilter(
             f"filter: column {column!r}: {_shown(value)} is not a value of type"
-            f" {kind}{_written(kind)}"
+            f" {kind}{_written(kind, value)}"
         ) from exc
 
 
@@ -201,31 +228,41 @@ def _shown(sent: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
-def _written(kind: pa.DataType) -> str:
+def _written(kind: pa.DataType, value: object) -> str:
     """How to write a value of the type, if that is not obvious."""
     if pa.types.is_date(kind):
         return "; write it as '2026-11-21'"
+    if pa.types.is_decimal(kind) and isinstance(value, str):
+        return f"; a quoted number has at most {kind.scale} digits after the point"
     if not pa.types.is_timestamp(kind):
         return ""
     if kind.tz is None:
         return "; write it as '2026-11-21T12:00:00': the column has no time zone"
-    return "; write it as '2026-11-21T12:00:00Z', or with an offset, as '+01:00', for the 'Z'"
+    return (
+        "; write it as '2026-11-21T12:00:00Z', or with an offset, as '+01:00', for the 'Z', or the"
+        " day alone for its first moment in UTC"
+    )
 
 
-def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
+def _typed(kind: pa.DataType, value: object) -> Place:
+    """Where a value lies among those of a type. Raises any error if it does not compare."""
+    t = pa.types
+    if t.is_integer(kind) or t.is_floating(kind) or t.is_decimal128(kind):
+        if isinstance(value, str) and t.is_decimal128(kind):
+            return _quoted(kind, value)
+        if isinstance(value, bool) or not isinstance(value, Number):
+            raise TypeError(value)
+        return place(value, kind)
+    scalar = _scalar(kind, value)
+    return Place(scalar, scalar, True)
+
+
+def _scalar(kind: pa.DataType, value: object) -> pa.Scalar:
     t = pa.types
     if t.is_boolean(kind):
         if not isinstance(value, bool):
             raise TypeError(value)
         return pa.scalar(value, kind)
-    if t.is_integer(kind) or t.is_floating(kind):
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(value)
-        if t.is_integer(kind) and isinstance(value, float):
-            return pa.scalar(value, pa.float64())
-        if t.is_integer(kind):
-            return _wide_integer(kind, int(value))
-        return pa.scalar(float(value), kind)
     if not isinstance(value, str):
         raise TypeError(value)
     if t.is_binary(kind):
@@ -233,40 +270,35 @@ def _typed(kind: pa.DataType, value: object) -> pa.Scalar:
             return pa.scalar(base64.b64decode(value, validate=True), kind)
         except binascii.Error as exc:
             raise ValueError(value) from exc
-    if t.is_decimal128(kind):
-        return pa.scalar(_decimal(value), pa.decimal128(38, kind.scale))
     if t.is_timestamp(kind):
         return _timestamps(kind, pa.scalar(_instant(kind, value)))
     text = pa.scalar(value, pa.string())
     return text if text.type == kind else text.cast(kind)
 
 
-def _decimal(text: str) -> Decimal:
-    """The number, if it has about as many digits as a column can hold.
-
-    Arrow expands a large exponent to all its digits, which ends the process.
-    """
-    value = Decimal(text)
-    if not value.is_finite() or max(abs(value.adjusted()), len(value.as_tuple().digits)) > 100:
+def _quoted(kind: pa.DataType, text: str) -> Place:
+    """A decimal as text. Unlike a number it must have the column's digits after the point."""
+    found = place(_decimal(text), kind)
+    if not found.is_value and found.below is not None and found.above is not None:
         raise ValueError(text)
+    return found
+
+
+def _decimal(text: str) -> Decimal:
+    value = Decimal(text)
+    # Arrow expands a large exponent to all its digits, which ends the process.
+    check_digits(value)
     return value
 
 
-def _wide_integer(kind: pa.DataType, value: int) -> pa.Scalar:
-    """Integers beyond the column's range as the widest type that compares with both."""
-    try:
-        return pa.scalar(value, kind)
-    except (pa.ArrowInvalid, OverflowError):
-        return pa.scalar(value, pa.decimal128(38, 0))
-
-
 def _instant(kind: pa.DataType, value: str) -> str:
-    """ISO 8601; in a column with a time zone, text without a zone means UTC."""
+    """ISO 8601. Beside a column with a time zone a time has one, and a day is one in UTC."""
     text = value.strip().upper()
     if len(text) == len("2026-11-21"):
-        text += "T00:00:00"
-    has_zone = text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
-    return text if has_zone or kind.tz is None else text + "Z"
+        return f"{text}T00:00:00" if kind.tz is None else f"{text}T00:00:00Z"
+    if kind.tz is not None and not (text.endswith("Z") or "+" in text[10:] or "-" in text[10:]):
+        raise ValueError(f"{value} has no time zone")
+    return text
 
 
 def _timestamps(kind: pa.DataType, texts: Any) -> Any:

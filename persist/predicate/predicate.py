@@ -33,35 +33,29 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 LISTS = ("in", "not in")
 NULL_TESTS = ("is null", "is not null")
+OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+"""What holds for each value but NaN if the first does not."""
+NOT_ORDERS = tuple(f"not {operator}" for operator in OPPOSITE)
+"""True for each value for which the comparison is false, NaN included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One comparison with its values in the column's type."""
+    """One comparison with its values, which are of the column's type."""
 
     column: str
     operator: str
     values: Sequence[pa.Scalar]
-    """Non-null values; one for a comparison, any number for a list, none for a null test. A list of
-    one type becomes an array.
-    """
+    """Non-null values: one for a comparison, an array for a list, none for a null test."""
     has_null: bool
     """Whether a null was among the values."""
-    _sets: dict[pa.DataType, ValueSet] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-    """The values of a list, by the type of column in which they are looked up."""
+    _sets: list[ValueSet] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The values of a list for look-ups, made when first needed."""
 
     @property
     def nbytes(self) -> int:
         """About the bytes in memory."""
         return TERM_BYTES + bytes_of(self.values)
-
-    def __post_init__(self) -> None:
-        if self.operator not in LISTS or isinstance(self.values, pa.Array):
-            return
-        if len({value.type for value in self.values}) == 1:
-            object.__setattr__(self, "values", pa.array(self.values, self.values[0].type))
 
     @property
     def columns(self) -> tuple[str]:
@@ -74,30 +68,26 @@ class Term:
             return array.is_null()
         if self.operator == "is not null":
             return array.is_valid()
-        if self.operator in COMPARISONS:
-            if self.has_null:
-                return _none(array)
+        if self.operator not in LISTS:
             return self._compared(array)
         if self.operator == "not in" and self.has_null:
             return _none(array)
-        found = self._values_as(array.type).holds(array)
+        found = self._set().holds(array)
         if self.operator == "in":
             return found
         return pc.and_(pc.invert(found), array.is_valid())
 
     def _compared(self, array: pa.Array) -> pa.Array:
-        compare = COMPARISONS[self.operator]
-        try:
-            return compare(array, self.values[0])
-        except pa.ArrowInvalid:
-            # Integers beyond 2^53 compared with a fraction: doubles are near enough to order them.
-            return compare(array.cast(pa.float64(), safe=False), self.values[0])
+        if self.has_null:
+            return _none(array)
+        found = COMPARISONS[self.operator.removeprefix("not ")](array, self.values[0])
+        return pc.invert(found) if self.operator in NOT_ORDERS else found
 
-    def _values_as(self, kind: pa.DataType) -> ValueSet:
+    def _set(self) -> ValueSet:
         # Two threads may make the same set at once, which is harmless.
-        if kind not in self._sets:
-            self._sets[kind] = ValueSet(self.values, kind)
-        return self._sets[kind]
+        if not self._sets:
+            self._sets.append(ValueSet(self.values))
+        return self._sets[0]
 
     def may_match(self, bounds: Bounds, rows: int) -> bool:
         """Whether rows within these bounds can match; a column without bounds can be anything."""
@@ -111,18 +101,12 @@ class Term:
         if self.operator == "is not null":
             return True
         if self.operator == "in":
-            return self._lies_in(stats)
+            return self._set().may_lie_in(stats.min, stats.max)
         if self.has_null:
             return False
         if self.operator == "not in":
             return True
         return self._compares(stats, self.values[0])
-
-    def _lies_in(self, stats: ColumnStats) -> bool:
-        if isinstance(self.values, pa.Array):
-            return self._values_as(self.values.type).may_lie_in(stats.min, stats.max)
-        kinds = {value.type for value in self.values}
-        return any(self._values_as(kind).may_lie_in(stats.min, stats.max) for kind in kinds)
 
     def _compares(self, stats: ColumnStats, scalar: pa.Scalar) -> bool:
         value = _comparable(scalar)
@@ -140,7 +124,7 @@ class Term:
                 return high is None or high > value
             case ">=":
                 return high is None or high >= value
-        # Bounds leave out NaN, which is not equal to anything.
+        # Bounds may leave out NaN, which is not equal to anything and meets no comparison.
         if pa.types.is_floating(scalar.type):
             return True
         return low is None or high is None or not low == high == value

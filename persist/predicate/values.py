@@ -1,7 +1,7 @@
 """Looks up many values at once: of one column, or tuples of several columns. Pure.
 
-Rows are looked up by hash, bounds by binary search. A value that the column's type cannot hold is
-left out, because no row can have it. Tuples are numbered column by column::
+Rows are looked up by hash, bounds by binary search. Values are of the columns' types. Tuples are
+numbered column by column::
 
     a ─▶ number of its value ─┐
     b ─▶ number of its value ─┴▶ number of the pair ─▶ is it in the list?      (and so on)
@@ -27,18 +27,11 @@ _COPIES = 3
 
 
 class ValueSet:
-    """The distinct values of a list in a column's type.
+    """The distinct values of a list, which are of the column's type and not null."""
 
-    Args:
-        values: non-null, of any types; an array if all are of one.
-        kind: of the column.
-    """
-
-    def __init__(self, values: Sequence[pa.Scalar], kind: pa.DataType) -> None:
-        found = pc.unique(fitted(values, kind).drop_null())
-        # A list with NaN has no bounds: statistics do not tell whether a file contains NaN.
-        unordered = pa.types.is_floating(kind) and pc.any(pc.is_nan(found)).as_py()
-        self._ordered = None if unordered else ordered(found)
+    def __init__(self, values: pa.Array) -> None:
+        found, kind = pc.unique(values), values.type
+        self._ordered = ordered(found)
         """The values that bounds are compared with, ascending; None if bounds do not help."""
         if self._ordered is not None:
             self._ordered = self._ordered.take(pc.array_sort_indices(self._ordered))
@@ -69,17 +62,6 @@ def bytes_of(values: Sequence[pa.Scalar]) -> int:
     return len(values) * TERM_BYTES
 
 
-def fitted(values: Sequence[pa.Scalar], kind: pa.DataType) -> pa.Array:
-    """The values in a column's type; null for each that the type cannot hold."""
-    if isinstance(values, pa.Array):
-        if values.type == kind:
-            return values
-        fitting = _cast(values, kind)
-        if fitting is not None:
-            return fitting
-    return pa.array([_cast_one(value, kind) for value in values], kind)
-
-
 def ordered(values: pa.Array) -> pa.Array | None:
     """The values in the form of file bounds; None for a type whose bounds are not compared."""
     kind, t = values.type, pa.types
@@ -103,39 +85,18 @@ def bound_among(values: pa.Array, bound: Any) -> Any:
     return None if pa.types.is_string(values.type) != isinstance(bound, str) else bound
 
 
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """All values in another type; None if one does not fit."""
-    try:
-        fitting = values.cast(kind)
-        # A cast to decimal rounds fractions.
-        return fitting if fitting.cast(values.type).equals(values) else None
-    except pa.ArrowInvalid:
-        return None
-
-
-def _cast_one(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
-    try:
-        fitting = value.cast(kind)
-        if fitting.cast(value.type).equals(value):
-            return fitting
-    except pa.ArrowInvalid:
-        pass
-    return pa.scalar(None, kind)
-
-
 @dataclass(frozen=True, slots=True)
 class Points:
     """Tuples of values, one of which a matching row has; each column is compared by ``=``.
 
     Attributes:
-        values: Of each column, non-null, all of one length.
+        values: Of each column, in its type, non-null, all of one length.
     """
 
     columns: tuple[str, ...]
-    values: tuple[Sequence[pa.Scalar], ...]
-    _tables: dict[tuple[pa.DataType, ...], _PointTable] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    values: tuple[pa.Array, ...]
+    _tables: list[_PointTable] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The points for look-ups, made when first needed."""
 
     @property
     def nbytes(self) -> int:
@@ -144,8 +105,10 @@ class Points:
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """True if a row matches; null counts as false."""
-        arrays = [batch.column(name) for name in self.columns]
-        return self._table(tuple(array.type for array in arrays)).holds(arrays)
+        # Two threads may make the same table at once, which is harmless.
+        if not self._tables:
+            self._tables.append(_PointTable(self.values))
+        return self._tables[0].holds([batch.column(name) for name in self.columns])
 
     def may_match(self, bounds: Mapping[str, ColumnStats], rows: int) -> bool:
         """Whether rows within these bounds can match."""
@@ -161,23 +124,14 @@ class Points:
                 found = within if found is None else pc.and_(found, within)
         return found is None or bool(pc.any(found).as_py())
 
-    def with_values(self, change: Callable[[str, pa.Scalar], pa.Scalar]) -> Points:
-        """The same points with each value of a column changed."""
-        changed = []
-        for name, values in zip(self.columns, self.values, strict=True):
-            made = [change(name, value) for value in values]
-            changed.append(pa.array(made, made[0].type) if made else values)
-        return Points(self.columns, tuple(changed))
-
-    def _table(self, kinds: tuple[pa.DataType, ...]) -> _PointTable:
-        if kinds not in self._tables:
-            pairs = zip(self.values, kinds, strict=True)
-            self._tables[kinds] = _PointTable([fitted(values, kind) for values, kind in pairs])
-        return self._tables[kinds]
+    def with_values(self, change: Callable[[str, pa.Array], pa.Array]) -> Points:
+        """The same points with the values of each column changed."""
+        pairs = zip(self.columns, self.values, strict=True)
+        return Points(self.columns, tuple(change(name, values) for name, values in pairs))
 
 
 class _PointTable:
-    """Points in the columns' types."""
+    """The numbers of the values of points."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._columns = [pc.unique(_alike(column).drop_null()) for column in columns]
@@ -211,9 +165,9 @@ def _alike(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(plain), pa.scalar(None, column.type), plain)
 
 
-def _within(values: Sequence[pa.Scalar], stats: ColumnStats) -> pa.Array | None:
+def _within(values: pa.Array, stats: ColumnStats) -> pa.Array | None:
     """True for each value within bounds; None if the bounds do not help."""
-    array = ordered(values) if isinstance(values, pa.Array) else None
+    array = ordered(values)
     if array is None:
         return None
     found = None

@@ -1,5 +1,6 @@
 """Filters from text have the meaning of SQL for every row, including nulls."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from ingester.client import InvalidRequest
 from ingester.client.filter_parser import MAX_TERMS, Disjunction, parse_filter
+from ingester.client.wire import encode, encode_filter
 
 COLUMNS = ("a", "b", "c")
 OPERATORS = {
@@ -34,9 +36,24 @@ def test_the_grammar_by_example() -> None:
         [("it's", "=", "it's"), ("in", "=", True)]
     ]
     assert parse_filter("a not between 1 and 2 and größe not in ('x')") == [
-        [("a", "<", 1), ("größe", "not in", ["x"])],
-        [("a", ">", 2), ("größe", "not in", ["x"])],
+        [("a", "not >=", 1), ("größe", "not in", ["x"])],
+        [("a", "not <=", 2), ("größe", "not in", ["x"])],
     ]
+    assert parse_filter("not (f < 1 and not g >= 2)") == [[("f", "not <", 1)], [("g", ">=", 2)]]
+
+
+def test_a_number_keeps_its_digits() -> None:
+    for text, value in (
+        ("9007199254740993", 9007199254740993),
+        ("0.05", 0.05),
+        ("9007199254740993.0", Decimal("9007199254740993.0")),
+        ("0.123456789012345678901", Decimal("0.123456789012345678901")),
+        ("1e400", Decimal("1e400")),
+    ):
+        ((term,),) = parse_filter(f"v = {text}")
+        found = term[-1]
+        assert (found, isinstance(found, Decimal)) == (value, isinstance(value, Decimal))
+        assert encode(encode_filter(f"v = {text}")) == encode([[["v", "=", value]]])
 
 
 @pytest.mark.parametrize(
@@ -58,6 +75,7 @@ def test_the_grammar_by_example() -> None:
         (" and ".join(["(a = 1 or b = 2)"] * 14), str(MAX_TERMS)),
         (" and ".join([f"({' or '.join(['a = 1'] * 320)})"] * 2), str(MAX_TERMS)),
         ("a = " + "1" * 5000, "a number of 5000 characters"),
+        ("a = 1e999999999", "the number 1e999999999 is out of range"),
     ],
 )
 def test_an_invalid_filter_is_refused_with_its_position(text: str, message: str) -> None:
@@ -145,7 +163,8 @@ def _term_holds(term: Any, row: Row) -> bool:
         return False
     if operator in ("in", "not in"):
         return bool((held in term[2]) == (operator == "in"))
-    return bool(OPERATORS[operator](held, term[2]))
+    negated = operator.startswith("not ")
+    return bool(OPERATORS[operator.removeprefix("not ")](held, term[2]) != negated)
 
 
 @given(_expressions, st.lists(_rows, min_size=1, max_size=8))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -26,7 +25,7 @@ from persist.manifest import Add, ColumnStats
 from persist.parquet.stats import stat_value
 from persist.partitioning.spec import partition_bounds
 from persist.predicate.parse import BadFilter, parse_predicate
-from persist.predicate.predicate import Condition, Predicate
+from persist.predicate.predicate import NOT_ORDERS, Condition, Predicate
 from persist.predicate.values import Points
 from persist.table import TableDefinition
 
@@ -87,17 +86,18 @@ def _schema(definition: TableDefinition) -> pa.Schema:
 def _carried(term: Condition, kinds: dict[str, pa.DataType]) -> Condition:
     """The term with its values in the column's carrier type."""
     if isinstance(term, Points):
-        return term.with_values(lambda column, value: _as_carried(value, kinds[column]))
-    kind = kinds[term.column]
-    return replace(term, values=tuple(_as_carried(value, kind) for value in term.values))
+        return term.with_values(lambda column, values: _as_carried(values, kinds[column]))
+    kind, values = kinds[term.column], term.values
+    if isinstance(values, pa.Array):
+        return replace(term, values=_as_carried(values, kind))
+    return replace(term, values=tuple(_as_carried(value, kind) for value in values))
 
 
-def _as_carried(value: pa.Scalar, kind: pa.DataType) -> pa.Scalar:
-    if is_nanoseconds(value.type):
-        return value.cast(pa.timestamp("ns")).cast(pa.int64())
-    if pa.types.is_timestamp(value.type):
-        return value.cast(kind)
-    return value
+def _as_carried(values: Any, kind: pa.DataType) -> Any:
+    """A value, or an array of them, in a carrier type, which holds each of them."""
+    if is_nanoseconds(values.type):
+        return values.cast(pa.timestamp("ns")).cast(pa.int64())
+    return values if values.type == kind else values.cast(kind)
 
 
 def _all(terms: Sequence[Condition], kinds: dict[str, pa.DataType]) -> Column:
@@ -115,17 +115,19 @@ def _column(term: Condition) -> Column:
         case "is not null":
             return column.isNotNull()
         case "in":
-            return column.isin([_literal(value) for value in term.values])
+            return column.isin(_literals(term.values))
         case "not in" if term.has_null:
             return F.lit(False)
         case "not in":
-            return column.isNotNull() & ~column.isin([_literal(value) for value in term.values])
+            return column.isNotNull() & ~column.isin(_literals(term.values))
     if term.has_null:
         return F.lit(False)
-    compared: Column = _COMPARISONS[term.operator](column, _literal(term.values[0]))
-    if pa.types.is_floating(term.values[0].type) and term.operator in (">", ">="):
-        return compared & ~F.isnan(column)
-    return compared
+    compared: Column = _COMPARISONS[term.operator.removeprefix("not ")](
+        column, _literal(term.values[0])
+    )
+    if pa.types.is_floating(term.values[0].type) and ">" in term.operator:
+        compared = compared & ~F.isnan(column)
+    return ~compared if term.operator in NOT_ORDERS else compared
 
 
 def _at(columns: Sequence[str], values: Sequence[pa.Scalar]) -> Column:
@@ -141,9 +143,18 @@ def _any(conditions: Iterable[Column]) -> Column:
     return left[0]
 
 
+def _literals(values: Sequence[pa.Scalar]) -> list[Column]:
+    """The values of a list. Spark looks many of them up by hash, where two zeros differ."""
+    floats = [value.as_py() for value in values if pa.types.is_floating(value.type)]
+    zeros = (0.0, -0.0) if 0.0 in floats else ()
+    return [*map(_literal, values), *map(F.lit, zeros)]
+
+
 def _literal(value: pa.Scalar) -> Column:
-    if pa.types.is_uint64(value.type):
-        return F.lit(Decimal(value.as_py()))  # Java has no unsigned integers
+    if pa.types.is_date32(value.type):
+        # Not as a Python date, which would become a java.sql.Date: Julian before 1582, and a moment
+        # in the time zone of the machine.
+        return F.date_from_unix_date(F.lit(int(value.value)))
     if not pa.types.is_timestamp(value.type):
         return F.lit(value.as_py())
     ticks = F.lit(int(value.value))

@@ -112,10 +112,11 @@ def _different(column: str, kind: _Kind, inner: EqualTo) -> list[Term]:
 def _listed(column: str, kind: _Kind, inner: In, negated: bool) -> list[Term]:
     has_null = any(value is None for value in inner.value)
     found = [_scalar(kind.type, value) for value in inner.value if value is not None]
-    scalars = tuple(scalar for scalar in found if scalar is not None)
+    scalars = [scalar for scalar in found if scalar is not None]
     if kind.nanoseconds or len(scalars) < len(found):
         return []
-    return [Term(column, "not in" if negated else "in", scalars, has_null)]
+    values = pa.array(scalars, kind.type)
+    return [Term(column, "not in" if negated else "in", values, has_null)]
 
 
 def _beginning(column: str, prefix: str) -> list[Term]:
@@ -150,8 +151,6 @@ def _scalar(kind: pa.DataType, value: Any) -> pa.Scalar | None:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     try:
-        if pa.types.is_decimal128(kind):
-            return pa.scalar(value, pa.decimal128(38, kind.scale))
         return pa.scalar(value, kind)
     except (pa.ArrowException, ValueError, TypeError, OverflowError, ArithmeticError):
         return None
