@@ -81,6 +81,23 @@ def test_a_filter_finds_the_rows_of_exact_python(
         assert sorted(ids) == found_by(each, ROWS), each.text
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_zeros_of_either_sign_are_equal(
+    spark: SparkSession, url: str, client: fl.FlightClient, table: Table, kind: pa.DataType
+) -> None:
+    """Spark's Parquet reader skips row groups by their dictionaries, in which they differ."""
+    zeros = pa.array([-0.0] * 50 + [None], kind)
+    put(client, table, pa.record_batch({"f": zeros}))
+    persist(client, table)
+    many = ", ".join(map(str, range(20)))
+    for text in ("f = 0", "f >= 0", "f <= 0", f"f in ({many})", "f in (0, 1)", "not f < 0"):
+        assert read_table(spark, url, *table, reader="native", filter=text).count() == 50, text
+    frame = read_table(spark, url, *table, reader="native")
+    for text in ("f = 0", "f >= 0", f"f in ({many})"):
+        assert frame.where(text).count() == 50, text
+    assert frame.where("f <> 0 or f > 0 or f < 0").count() == 0
+
+
 PROGRAM = """
 import sys
 from ingester.spark import read_table

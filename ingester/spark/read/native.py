@@ -10,11 +10,12 @@ Three things in Spark need care:
   store's URL: folders are percent-encoded.
 - It decodes percent signs of a folder byte by byte, as Latin-1, so ``é`` arrives as ``Ã©``. Names
   and text that are not ASCII are decoded a second time, which keeps pruning by them.
-- It skips row groups by statistics, and files written before such statistics were omitted (see
-  :mod:`persist.parquet.stats`) may have bounds that ignore a NaN. A filter on an expression is
-  not pushed down, so a column that may hold NaN becomes an expression. For a top-level column the
-  manifest tells: it has no bounds where a NaN is. It knows nothing of fields inside structs. Fields
-  inside lists and maps are never pushed down.
+- It skips row groups by statistics and dictionaries. Files written before such statistics were
+  omitted (see :mod:`persist.parquet.stats`) may have bounds that ignore a NaN, and in dictionaries
+  it takes 0.0 and -0.0 for different numbers. A filter on an expression is not pushed down, so a
+  column that may hold NaN or zero becomes an expression. For a top-level column the manifest tells:
+  it has no bounds where a NaN is. It knows nothing of fields inside structs. Fields inside lists
+  and maps are never pushed down.
 """
 
 from __future__ import annotations
@@ -209,8 +210,8 @@ def not_skipped(field: pa.Field, adds: Sequence[Add]) -> Column:
     name = quoted(field.name)
     column = F.col(name)
     if pa.types.is_floating(field.type):
-        may_hold = any(_may_hold_nan(add, field.name) for add in adds)
-        return _same(column, field.type).alias(field.name) if may_hold else column
+        misleads = any(_may_hold_nan_or_zero(add, field.name) for add in adds)
+        return _same(column, field.type).alias(field.name) if misleads else column
     for path, kind in _floats_in(field.type):
         inner = F.col(".".join((name, *path)))
         column = column.withField(".".join(path), _same(inner, kind)).alias(field.name)
@@ -221,11 +222,13 @@ def _same(column: Column, kind: pa.DataType) -> Column:
     return F.nanvl(column, F.lit(float("nan")).cast(spark_type(kind)))
 
 
-def _may_hold_nan(add: Add, name: str) -> bool:
+def _may_hold_nan_or_zero(add: Add, name: str) -> bool:
     stats = add.stats.get(name)
     if stats is None or stats.nulls == add.rows:
         return False  # the file lacks the column, or has only nulls
-    return stats.min is None or stats.max is None
+    low: Any = stats.min
+    high: Any = stats.max
+    return low is None or high is None or low <= 0 <= high
 
 
 def _floats_in(kind: pa.DataType) -> list[tuple[tuple[str, ...], pa.DataType]]:
