@@ -47,7 +47,7 @@ from persist.switching import VersionRetention, VersionsCleaned, clean_up_versio
 from persist.table import TableDefinition
 
 from .exits import FAILED, REFUSED, USAGE, CommandFailed
-from .printing import print_json, print_line, print_table, shown, size
+from .printing import print_json, print_line, print_table, say, shown, size
 
 T = TypeVar("T")
 
@@ -192,7 +192,19 @@ def print_log(tables: ChosenTables, limit: int | None, as_json: bool) -> None:
 
 def print_state(tables: ChosenTables, version: int | None, as_json: bool) -> None:
     """Print the contents of one version of each table."""
-    found = tables.each(lambda each: _named(each) | state_facts(each.load(version)))
+    damaged: list[str] = []
+
+    def facts_of(manifest: Manifest) -> dict[str, Any]:
+        state = manifest.load(version)
+        damaged.extend(state.damaged_snapshots)
+        return _named(manifest) | state_facts(state)
+
+    found = tables.each(facts_of)
+    for path in damaged:
+        say(
+            f"snapshot {path} is damaged and was not used: the version was read from changelogs;"
+            " `ingester manifest verify` checks the rest, and a daemon writes a new snapshot"
+        )
     if as_json:
         print_json(found)
         return

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingester.client.errors import InvalidRequest, TimedOut, Unavailable
+from ingester.followers.errors import FollowerError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -63,6 +64,7 @@ class DuckDBFile:
         self._connection: DuckDBPyConnection | None = None
         self._attached = False
         self._detached = 0
+        self._had_file = False
         self._turn = _turns.setdefault(os.path.realpath(path), threading.RLock())
         self._closed = threading.Event()
 
@@ -99,7 +101,7 @@ class DuckDBFile:
         self._connection = connection
         if not self._attached:
             self._wait_for_file(connection)
-            self._attached = True
+            self._attached = self._had_file = True
         return connection
 
     def _connect(self) -> DuckDBPyConnection:
@@ -147,9 +149,18 @@ class DuckDBFile:
         """Create the file under another name and link it when it is complete.
 
         DuckDB writes a new file in steps, which a reader or a kill could interrupt.
+
+        Raises:
+            FollowerError: An earlier transaction had the file.
         """
         if self.path.exists():
             return
+        if self._had_file:
+            raise FollowerError(
+                f"{self.path} was deleted or moved away while it was followed into: start the"
+                " follower again to copy its tables from the beginning",
+                code="taken_over",
+            )
         new = self.path.with_name(f"{self.path.name}.new")
         quoted = str(new).replace("'", "''")
         attach = f"ATTACH '{quoted}' AS {CATALOG} (TYPE duckdb)"

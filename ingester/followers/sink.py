@@ -8,7 +8,8 @@
     close
 
 The engine calls a sink from one thread at a time and never after ``close``. Consecutive calls may
-come from different threads. An error raised by a call ends the follower of that table with its
+come from different threads. The sinks of different tables are made and called concurrently, so what
+they share needs a lock. An error raised by a call ends the follower of that table with its
 state unchanged; the only call that follows is ``close``.
 
 A table without a primary key is a bag of rows: only ``put`` adds to it. Its rows come in groups. A

@@ -107,7 +107,7 @@ def open_copy_of(opening: CopyOpening, source: CopySource, place: SinkPlace) -> 
     kept: tuple[FollowState, Ledger] | None = None
     if data is not None and (seek is None or isinstance(seek, bytes)):
         kept = decode_state(data)
-        _check_table(kept[0], opening.table)
+        _check_key(kept[0], key, _OF_STORE if seek is None else "seek to a state of this table")
     now = source.feed.ask(None, None, 0.0)
     if kept is not None:
         state, ledger = kept
@@ -155,12 +155,23 @@ def _new_state(opening: CopyOpening, ingester_id: str, *, replaces: bool) -> Fol
     )
 
 
-def _check_table(state: FollowState, table: FollowedTable) -> None:
+_OF_STORE = (
+    "a checkpoint store keeps one state for each namespace, table, table version and partition of"
+    " a key"
+)
+
+
+def _check_key(state: FollowState, key: StateKey, help_: str = _OF_STORE) -> None:
+    """Check that a state is the one of this key.
+
+    Raises:
+        StateOfAnother: It is another table's, or another version's.
+    """
     found = (state.namespace, state.table, state.table_version)
-    if found != (table.namespace, table.table, table.table_version):
+    if found != (key.namespace, key.table, key.table_version):
         raise StateOfAnother(
             f"the state is of table {found[0]}/{found[1]} version {found[2]}, not of"
-            f" {table.namespace}/{table.table} version {table.table_version}"
+            f" {key.namespace}/{key.table} version {key.table_version}: {help_}"
         )
 
 
@@ -337,6 +348,7 @@ class VersionCopies:
         Raises:
             TableReplaced: A state is of a version that the table does not have, and no ``seek`` was
                 requested.
+            StateOfAnother: The store returned the state of another key.
         """
         found: dict[int, FollowState | None] = {}
         known = {table.table_version, *known_versions(self.store, table.namespace, table.table)}
@@ -351,9 +363,11 @@ class VersionCopies:
                 if version == table.table_version or (data := states.get(key)) is None:
                     continue
                 try:
-                    found[version] = decode_state(data)[0]
+                    found[version] = state = decode_state(data)[0]
                 except StateDamaged:
                     found[version] = None
+                else:
+                    _check_key(state, key)
         if not is_sought and (beyond := max(found, default=0)) > max(known):
             raise table_recreated(table.namespace, table.table, beyond)
         return found

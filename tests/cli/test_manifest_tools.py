@@ -173,6 +173,18 @@ def test_verify_reports_a_damaged_snapshot_that_can_be_bypassed(lake: Lake) -> N
     assert finding["path"].endswith(newest.with_suffix(".snapshot").name)
 
 
+@pytest.mark.parametrize("data", [b"broken", b"INGSNAP9 of a later release, or another program"])
+def test_show_names_a_damaged_snapshot(lake: Lake, data: bytes) -> None:
+    shown = lake.run("show", "n", "t")
+    snapshot = lake.files(".changelog")[-1].with_suffix(".snapshot")
+    snapshot.write_bytes(data)
+    done = run_command("manifest", "show", lake.store, "n", "t", cwd=lake.folder)
+    assert done.returncode == 0
+    assert f"{snapshot.name} is damaged and was not used".encode() in done.stderr
+    assert b"`ingester manifest verify`" in done.stderr
+    assert lake.run("show", "n", "t") == shown
+
+
 def test_strays_are_listed_and_gc_deletes_them(lake: Lake) -> None:
     stray = lake.files(".parquet")[0].with_name("stray.parquet")
     stray.write_bytes(b"12345")

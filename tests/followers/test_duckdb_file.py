@@ -13,7 +13,7 @@ import duckdb
 import pytest
 
 from ingester.client.errors import InvalidRequest, Unavailable
-from ingester.followers import open_copy
+from ingester.followers import FollowerError, open_copy
 from ingester.followers.duckdb_file import DuckDBFile
 from tests.crash.worlds import mount, no_small_disk
 
@@ -252,3 +252,17 @@ def test_a_new_file_is_there_whole_or_not_at_all_for_readers_and_after_a_kill(pa
             assert reader.execute("SELECT count(*) FROM t").fetchall() == [(0,)]
     assert sizes
     assert min(sizes) >= 12288, "the three headers"
+
+
+def test_a_file_that_was_deleted_is_not_created_again(path: Path) -> None:
+    file = made(path)
+    run(file, "INSERT INTO t VALUES (1)")
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(FollowerError, match=r"was deleted or moved away .* start the follower"):
+            run(file, "INSERT INTO t VALUES (2)")
+    file.close()
+    assert list(path.parent.iterdir()) == []
+    # A restart begins with a new file.
+    made(path).close()
+    assert path.exists()

@@ -348,6 +348,17 @@ def test_a_file_that_went_away_is_not_taken_for_an_empty_copy(
 ) -> None:
     sink = begun(database)
     path.unlink()
+    with pytest.raises(FollowerError, match="was deleted or moved away"), sink.transaction():
+        sink.put(rows([1]))
+    assert not path.exists()
+
+
+def test_a_file_that_was_replaced_is_not_taken_for_an_empty_copy(
+    path: Path, database: DuckDBDatabase
+) -> None:
+    sink = begun(database)
+    path.unlink()
+    duckdb.connect(path).close()
     with pytest.raises(FollowerError, match="replaced while it was followed"), sink.transaction():
         sink.put(rows([1]))
 

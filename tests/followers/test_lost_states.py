@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from ingester.client import Client, Unavailable
-from ingester.followers import Follower, FollowOptions
+from ingester.followers import Follower, FollowOptions, StateKey, StateOfAnother
 from ingester.followers.feed import LiveAnswer
 from ingester.followers.state import FeedPosition
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
-from tests.followers.memory_sink import Disk, PlainSink, StatefulSink, content
+from tests.followers.memory_sink import Disk, OwnStates, PlainSink, StatefulSink, content
 from tests.followers.test_real_daemon import equal_soon, rows_of, write
 from tests.followers.world import World, WorldFeed, copy_of
 
@@ -113,3 +113,47 @@ def test_a_disk_lost_between_two_questions_leaves_no_row_behind_a_state(
             copy.advance(0.0)
     assert world.epoch == 2
     assert content(disk, keyed=False) == world.truth()
+
+
+class Confusing(OwnStates):
+    """A store that ignores a part of the key."""
+
+    ignored = ""
+
+    def _kept(self, key: StateKey) -> StateKey:
+        parts = {name: getattr(key, name) for name in key._fields if name != self.ignored}
+        return StateKey(**{"namespace": "any", "table": "any", "table_version": 1, **parts})
+
+    def get(self, key: StateKey) -> bytes | None:
+        return super().get(self._kept(key))
+
+    def put(self, key: StateKey, state: bytes) -> None:
+        super().put(self._kept(key), state)
+
+
+@pytest.mark.parametrize("ignored", ["namespace", "table", "table_version"])
+def test_a_store_that_ignores_a_part_of_the_key_is_named(tmp_path: Path, ignored: str) -> None:
+    disk = Disk()
+
+    class Confused(StatefulSink):
+        def checkpoint_store(self) -> OwnStates:
+            store = Confusing(self.disk)
+            store.ignored = ignored
+            return store
+
+    def follow(daemon: Daemon, table: tuple[str, str]) -> None:
+        follower = Follower(daemon.flight, lambda of: Confused(of, disk))
+        follower.follow(*table)
+        with follower:
+            follower.wait_current(20)
+
+    first = ("n", "t")
+    second = {"namespace": ("m", "t"), "table": ("n", "u"), "table_version": first}[ignored]
+    with Daemon.start(tmp_path / "d") as daemon:
+        with Client(daemon.flight) as client:
+            for table in (first, second):
+                client.write(*table, {"id": [1]})
+        follow(daemon, first)
+        with pytest.raises(StateOfAnother, match="keeps one state for each namespace, table"):
+            follow(daemon, second)
+        daemon.kill()
