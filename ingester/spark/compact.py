@@ -2,7 +2,7 @@
 
 After each commit a progress line goes to standard error; the report goes to standard output, with
 ``--json`` as one object per table. Exit code 0: done; 1: groups are left because of conflicts, or a
-table failed; 2: wrong arguments.
+table failed; 2: wrong arguments, or PySpark is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ingester.secret_texts import remember_options
 from ingester.shown_text import escaped
 from ingester.spark.compaction.api import compact, rewrite
 from ingester.spark.compaction.plan import TARGET_FILE_BYTES, CompactionReport
-from ingester.spark.errors import require_pyspark
+from ingester.spark.errors import PySparkMissing, require_pyspark
 from ingester.spark.options import storage_value
 from persist.manifest import Manifest, ManifestError, list_tables
 from persist.parquet.encode import Compression
@@ -30,7 +30,11 @@ from persist.store import StoreError, open_store
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compact or rewrite one table, or all of a namespace; the exit code."""
     asked = asked_of(arguments)
-    require_pyspark()
+    try:
+        require_pyspark()
+    except PySparkMissing as exc:
+        print(exc, file=sys.stderr)
+        return 2
     from pyspark.sql import SparkSession
 
     try:

@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyspark
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
+
+from ingester.spark.errors import WriteRefused
 
 NAME = f"PySpark {pyspark.__version__}"
 
@@ -84,7 +87,23 @@ else:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark's JVM uses for rows of this schema."""
+    """The Arrow schema that Spark's JVM uses for rows of this schema.
+
+    Raises:
+        WriteRefused: Spark cannot convert a column's type, such as an interval of months.
+    """
+    for field in schema.fields:
+        try:
+            _converted(StructType([field]))
+        except PySparkTypeError as exc:
+            raise WriteRefused(
+                f"column {field.name!r} has type {field.dataType.simpleString()}, which Spark"
+                " cannot convert to Arrow: cast it, for example to string"
+            ) from exc
+    return _converted(schema)
+
+
+def _converted(schema: StructType) -> pa.Schema:
     if _NAMES_ZONE:
         return to_arrow_schema(schema, timezone="UTC")
     return to_arrow_schema(schema)  # always UTC, whatever the session's time zone

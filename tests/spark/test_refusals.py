@@ -9,12 +9,20 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    CharType,
+    DataType,
+    StructType,
+    YearMonthIntervalType,
+)
 
 from ingester.schema.definition import define_table
 from ingester.spark import register
-from ingester.spark.errors import RequestRefused, plainly
+from ingester.spark.errors import RequestRefused, WriteRefused, plainly
 from ingester.spark.options import SourceOptions
+from ingester.spark.sink.data_files import check_columns
 from ingester.spark.source import source, stream_offsets
 from ingester.spark.source.source import IngesterSource
 from ingester.spark.source.stream import RefusedStream
@@ -159,6 +167,17 @@ def test_what_a_version_of_spark_lacks_is_refused_by_name(
     pushing = IngesterSource({"path": path, "pushdown": "true"})
     with pytest.raises(RequestRefused, match=r"pushdown: PySpark 4\..*the option filter"):
         pushing.reader(StructType().add("i", "long"))
+
+
+@pytest.mark.parametrize(
+    "kind", [YearMonthIntervalType(), CharType(3), ArrayType(CharType(3)), CalendarIntervalType()]
+)
+def test_a_type_that_spark_cannot_convert_is_refused_by_name(kind: DataType) -> None:
+    definition = define_table(pa.schema({"i": pa.int64(), "m": pa.string()}))
+    frame = StructType().add("i", "long").add("m", kind)
+    with pytest.raises(WriteRefused, match=r"column 'm' has type .* cast it"):
+        check_columns(frame, definition)
+    check_columns(StructType().add("i", "long").add("m", "string"), definition)
 
 
 def test_a_keyed_table_is_refused(

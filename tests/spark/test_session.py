@@ -46,6 +46,25 @@ def test_without_pyspark_the_message_says_what_to_install() -> None:
     assert all("pip install '.[spark]'" in line for line in lines)
 
 
+@pytest.mark.parametrize("job", ["compact", "push"])
+def test_a_job_without_pyspark_says_what_to_install(tmp_path: Path, job: str) -> None:
+    config = tmp_path / "regions.toml"
+    config.write_text(f'[regions.here]\nurl = "file://{tmp_path}"\n')
+    arguments = {
+        "compact": [f"file://{tmp_path}", "n", "t"],
+        "push": ["--config", str(config), "n", "t", "--parquet", "x.parquet"],
+    }[job]
+    code = (
+        "import runpy, sys; sys.modules['pyspark'] = None\n"
+        f"sys.argv = {[job, *arguments]!r}\n"
+        f"runpy.run_module('ingester.spark.{job}', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "pip install" in done.stderr
+
+
 def test_executors_load_neither_trio_nor_the_daemon() -> None:
     code = (
         "import sys, json, ingester.spark.read.scan, ingester.spark.read.arrow_scan\n"
