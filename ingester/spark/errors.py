@@ -2,7 +2,8 @@
 
 The caller must install or ask for something else: ``PySparkMissing``, ``RequestRefused``,
 ``ReaderUnsuitable``, ``StreamUnsuitable``, ``WriteRefused``.
-The caller may try again later: ``TailUnavailable``; with a newer version: ``TailStale``.
+The caller may try again later: ``TailUnavailable``; with a newer version: ``TailStale``,
+``FilesDeleted``.
 
 Errors of the table itself come from ``persist.manifest`` and ``persist.store``.
 """
@@ -35,6 +36,21 @@ class StreamUnsuitable(ValueError):
 
 class WriteRefused(ValueError):
     """The rows cannot be written to this table."""
+
+
+class FilesDeleted(RuntimeError):
+    """Clean-up has deleted files of the version: load the table again."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"file {path} does not exist: clean-up deletes the files of versions that are older"
+            " than manifest.retain. Load the table again to read its newest version (read_table,"
+            " spark.read…load() or CREATE OR REPLACE TEMP VIEW; REFRESH TABLE is not enough)"
+        )
+        self.path = path
+
+    def __reduce__(self) -> tuple[type[FilesDeleted], tuple[str]]:
+        return type(self), (self.path,)
 
 
 class TailUnavailable(RuntimeError):

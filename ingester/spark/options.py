@@ -6,7 +6,6 @@
     columns                    a,b,c; empty if only the number of rows matters
     count                      true: return row counts to be summed up instead of rows
     filter                     host = 'h1' and time >= '2026-11-21'; also prunes files
-    pushdown                   true: use the filters that Spark pushes down; for one query only
     storage.<name>             as for persist.store.open_store
     tasks                      minimum number of tasks, if there are enough files
     starting_version           stream: a version's number, or latest; by default all rows
@@ -47,7 +46,6 @@ _READ = (
     "count",
     "filter",
     "tasks",
-    "pushdown",
 )
 _STREAM = (
     *_TABLE,
@@ -69,6 +67,14 @@ _WRITE = (
     "persist",
     *_CONNECTION,
 )
+_UNSUPPORTED = {
+    "pushdown": "option 'pushdown' was withdrawn: Spark applies the filters of one use of a"
+    " DataFrame to its other uses, which then lack rows; use the option filter, which also prunes"
+    " files",
+    "owner": "tables of Spark's catalogue (CREATE TABLE, saveAsTable) are not supported; use"
+    " CREATE TEMP VIEW … USING ingester to read, and save(path) to write",
+}
+"""Options that get an answer of their own. Spark adds ``owner`` to tables of its catalogue."""
 # Added by Spark, or read by Spark from the same options.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
 
@@ -128,6 +134,8 @@ class SourceOptions:
             if not name.startswith(_STORAGE) and name not in _SPARKS_OWN
         }
         for name in rest:
+            if name in _UNSUPPORTED:
+                raise RequestRefused(_UNSUPPORTED[name])
             if name not in known:
                 raise RequestRefused(
                     f"unknown option {name!r}; known are {', '.join(known)}, {_STORAGE}<name>"
@@ -226,11 +234,10 @@ class SourceOptions:
     def counts(self) -> bool:
         """Whether only row counts are requested."""
         counts = self.flag("count")
-        for other in ("columns", "pushdown") if counts else ():
-            if other in self.given:
-                raise RequestRefused(
-                    f"option {other!r} cannot be combined with count, which returns no rows"
-                )
+        if counts and "columns" in self.given:
+            raise RequestRefused(
+                "option 'columns' cannot be combined with count, which returns no rows"
+            )
         return counts
 
     def flag(self, name: str) -> bool:

@@ -75,14 +75,8 @@ def local_session(
     return session
 
 
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
-
 def register(spark: SparkSession) -> None:
-    """Register ``format("ingester")`` with a session, and enable pushdown of filters.
-
-    Sets ``spark.sql.python.filterPushdown.enabled``, which the option ``pushdown`` needs and which
-    is off by default. Spark 4.0 does not have it.
+    """Register ``format("ingester")`` with a session.
 
     Raises:
         PySparkMissing: ``pip install '.[spark]'``.
@@ -90,10 +84,7 @@ def register(spark: SparkSession) -> None:
     require_pyspark()
     from ingester.spark.read.arrow_scan import parallelism  # imports PySpark
     from ingester.spark.source.source import IngesterSource
-    from ingester.spark.versions import PUSHES_FILTERS
 
     # Planning runs in a separate process, which has no session.
     facts = {"parallelism": parallelism(spark)}
-    if PUSHES_FILTERS:
-        spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(type(IngesterSource.__name__, (IngesterSource,), facts))

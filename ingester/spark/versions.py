@@ -1,7 +1,6 @@
 """Differences between PySpark 4.0 and later versions that the data source depends on.
 
-    4.1    filters that Spark pushes down; streaming writes of Arrow batches; rows without columns,
-           which 4.0 loses
+    4.1    streaming writes of Arrow batches; rows without columns, which 4.0 loses
     4.2    a stream's reader is told where a batch begins and how large it may become
 
 An API newer than 4.0 is imported from here. Where a version lacks it, an equivalent stands in, or a
@@ -26,9 +25,6 @@ from pyspark.sql.types import StructType
 from ingester.spark.errors import WriteRefused
 
 NAME = f"PySpark {pyspark.__version__}"
-
-PUSHES_FILTERS = hasattr(datasource, "Filter")
-"""Whether Spark passes a query's filters to a Python data source; from 4.1."""
 
 LIMITS_BATCHES = find_spec("pyspark.sql.streaming.datasource") is not None
 """Whether Spark passes a batch's start and limit when it asks for the end; from 4.2."""

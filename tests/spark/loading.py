@@ -6,10 +6,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ingester.spark import register
-from ingester.spark.versions import LIMITS_BATCHES, PUSHES_FILTERS
+from ingester.spark.versions import LIMITS_BATCHES
 from tests.drivers.wire import Table
 
-pushes_filters = pytest.mark.skipif(not PUSHES_FILTERS, reason="Spark 4.0 pushes no filters")
 limits_batches = pytest.mark.skipif(not LIMITS_BATCHES, reason="Spark before 4.2 has no limits")
 
 

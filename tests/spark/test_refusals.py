@@ -163,10 +163,6 @@ def test_what_a_version_of_spark_lacks_is_refused_by_name(
     with pytest.raises(RequestRefused, match=r"columns: PySpark 4\..*the option count"):
         bare.reader(StructType())
     assert isinstance(bare.streamReader(StructType()), RefusedStream)
-    monkeypatch.setattr(source, "PUSHES_FILTERS", False)
-    pushing = IngesterSource({"path": path, "pushdown": "true"})
-    with pytest.raises(RequestRefused, match=r"pushdown: PySpark 4\..*the option filter"):
-        pushing.reader(StructType().add("i", "long"))
 
 
 @pytest.mark.parametrize(
@@ -178,6 +174,11 @@ def test_a_type_that_spark_cannot_convert_is_refused_by_name(kind: DataType) -> 
     with pytest.raises(WriteRefused, match=r"column 'm' has type .* cast it"):
         check_columns(frame, definition)
     check_columns(StructType().add("i", "long").add("m", "string"), definition)
+
+
+def test_a_table_of_sparks_catalogue_is_refused_with_what_to_use() -> None:
+    with pytest.raises(RequestRefused, match=r"CREATE TEMP VIEW … USING ingester .*save\(path\)"):
+        SourceOptions.any({"path": "file:///x/n/t", "owner": "root"})
 
 
 def test_a_keyed_table_is_refused(

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from ingester.spark.errors import FilesDeleted
 from ingester.spark.read.columns import Columns, spark_schema
 from persist.manifest import Add, PartitionKey
 from persist.parquet.reading import DataFile, damage_errors, group_bounds, open_checked
 from persist.parquet.sparse_rows import null_bytes
 from persist.partitioning import PartitionValues
 from persist.predicate.predicate import Predicate
-from persist.store import ObjectStore, open_store
+from persist.store import ObjectNotFound, ObjectStore, open_store
 from persist.table import TableDefinition
 
 TASK_BYTES = 128 * 1024 * 1024
@@ -115,6 +116,7 @@ def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch
     """The rows of a task's files. Runs on executors.
 
     Raises:
+        FilesDeleted: A file no longer exists.
         persist.parquet.reading.FileDamaged: A file is damaged.
         persist.store.StoreError: A file cannot be read.
     """
@@ -125,12 +127,21 @@ def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch
             found = _only_partition_columns(file.rows, values, plan.columns)
         else:
             store = store or open_store(plan.url, **plan.storage_options)
-            found = _rows(store, file, values, plan)
+            found = _rows_unless_deleted(store, file, values, plan)
         for batch in found:
             for predicate in plan.rows:
                 batch = predicate.select(batch)
             if batch.num_rows:
                 yield batch
+
+
+def _rows_unless_deleted(
+    store: ObjectStore, file: FileToRead, values: PartitionValues | None, plan: ScanPlan
+) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from _rows(store, file, values, plan)
+    except ObjectNotFound as exc:
+        raise FilesDeleted(exc.path) from exc
 
 
 def _rows(

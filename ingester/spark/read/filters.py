@@ -176,10 +176,6 @@ class Pruning:
     files: tuple[Predicate, ...] = ()
     rows: tuple[Predicate, ...] = ()
 
-    def and_also(self, other: Pruning) -> Pruning:
-        """Pruning by both."""
-        return Pruning(self.columns, self.files + other.files, self.rows + other.rows)
-
     def may_match(self, add: Add) -> bool:
         """Whether the file may have wanted rows."""
         if not self.files:

@@ -1,7 +1,6 @@
 """``format("ingester")``: a table as a Python data source, read as a batch or as a stream.
 
     ``source`` ─┬▶ ``batch``                 one version's rows, or only their number
-                │     └ ``pushed_filters``   files and rows excluded by Spark's filters
                 └▶ ``stream`` ─▶ ``batch``   files in the order in which versions add them
                       └ ``stream_offsets``   position of a stream, limit of a batch
 

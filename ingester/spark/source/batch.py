@@ -4,17 +4,17 @@ Planning reads the manifest, executors read files. A task receives its files and
 table's state. A schema that the user gives selects columns. It must agree with the table's types:
 nothing is cast.
 
-Filters that Spark pushes down are used only with the option ``pushdown``. Spark 4.3 keeps a query's
-pushed filters with the relation and applies them to the next query: both sides of
-``df.where(a).union(df.where(b))`` would read the files of ``b``. The option ``filter`` belongs to
-the relation and does not have this problem.
+Filters that Spark pushes down are not used. Spark 4.3 keeps a query's pushed filters with the
+relation and applies them to its other uses: both sides of ``df.where(a).union(df.where(b))`` would
+read the files of ``b``. The option ``filter`` belongs to the relation and does not have this
+problem.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -32,12 +32,9 @@ from ingester.spark.read.columns import (
     spark_schema,
 )
 from ingester.spark.read.filters import Pruning, pruning, said
-from ingester.spark.versions import PUSHES_FILTERS, arrow_schema
+from ingester.spark.versions import arrow_schema
 from persist.manifest import Add, Manifest, TableState
 from persist.table import TableDefinition
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,23 +140,6 @@ def partitions_of(
     ]
 
 
-class _PushFilters:
-    """``pushFilters`` of a reader that also works in a session without filter pushdown.
-
-    There Spark refuses a reader that overrides the method, which it detects by ``__func__``.
-    """
-
-    if PUSHES_FILTERS:
-        __func__ = staticmethod(DataSourceReader.pushFilters)
-
-    def __init__(self, take: Callable[[Sequence[Filter]], None]) -> None:
-        self._take = take
-
-    def __call__(self, filters: list[Filter]) -> list[Filter]:
-        self._take(filters)
-        return filters  # Spark evaluates all of them again
-
-
 class TableReader(DataSourceReader):
     """One version of a table, read by files."""
 
@@ -170,28 +150,14 @@ class TableReader(DataSourceReader):
         rows: SourceRows,
         storage: dict[str, Any],
         parallelism: int,
-        *,
-        takes_filters: bool,
     ) -> None:
         self._planning: tuple[Manifest, TableState] | None = (manifest, state)
         self._rows = rows
         self._parallelism = parallelism
-        self._takes_filters = takes_filters
         self._plan = ScanPlan(manifest.store.url, storage, rows.columns, rows.pruning.rows)
-        self._pruning = rows.pruning
-        self.pushFilters = _PushFilters(self._push)  # type: ignore[method-assign]
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {name: value for name, value in self.__dict__.items() if name != "pushFilters"}
-        return {**kept, "_planning": None}
-
-    def _push(self, filters: Sequence[Filter]) -> None:
-        if self._takes_filters:
-            # Spark 4.0 has no filter classes to import.
-            from ingester.spark.source.pushed_filters import pushed
-
-            self._pruning = self._rows.pruning.and_also(pushed(filters, self._rows.columns))
-            self._plan = replace(self._plan, rows=self._pruning.rows)
+        return {**self.__dict__, "_planning": None}
 
     def partitions(self) -> Sequence[InputPartition]:
         """The files that may have wanted rows, as tasks."""
@@ -200,7 +166,7 @@ class TableReader(DataSourceReader):
 
     def _wanted(self) -> list[Add]:
         files = sorted(self._planned()[1].files.items())  # deterministic order
-        return [add for _, add in files if self._pruning.may_match(add)]
+        return [add for _, add in files if self._rows.pruning.may_match(add)]
 
     def _planned(self) -> tuple[Manifest, TableState]:
         assert self._planning is not None, "only the driver plans"

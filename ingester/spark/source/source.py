@@ -35,7 +35,7 @@ from ingester.spark.errors import (
 )
 from ingester.spark.options import SourceOptions
 from ingester.spark.source.batch import SourceRows, TableReader
-from ingester.spark.versions import COUNTS_BARE_ROWS, NAME, PUSHES_FILTERS
+from ingester.spark.versions import COUNTS_BARE_ROWS, NAME
 from persist.manifest import TableState
 from persist.table import TableDefinition
 
@@ -89,15 +89,9 @@ class IngesterSource(DataSource):
             from ingester.spark.source.batch import CountReader
 
             rows = SourceRows.all(state, (), options.filter)
-            return CountReader(manifest, state, rows, options.storage, tasks, takes_filters=False)
+            return CountReader(manifest, state, rows, options.storage, tasks)
         rows = _rows(state, schema, options)
-        pushdown = options.flag("pushdown")
-        if pushdown and not PUSHES_FILTERS:
-            raise RequestRefused(
-                f"option pushdown: {NAME} does not push filters to Python data sources, which needs"
-                " 4.1; use the option filter"
-            )
-        return TableReader(manifest, state, rows, options.storage, tasks, takes_filters=pushdown)
+        return TableReader(manifest, state, rows, options.storage, tasks)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of the rows that versions add."""
