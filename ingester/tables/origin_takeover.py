@@ -107,7 +107,7 @@ class OriginTakeover:
         if known is None or len(known.runs) < MOST_RUNS:
             return
         done = self.origins.done(one, self._process, state.writers)
-        runs = owned(origin_of(known.name, self._process, owned(known), known.at, done))
+        runs = owned(origin_of(known, self._process, owned(known), known.at, done))
         if len(runs) < MOST_RUNS:
             return
         owners = sorted({run.owner[0] for run in runs if run.owner is not None})

@@ -87,6 +87,7 @@ from persist.manifest.errors import SwitchedMeanwhile as SwitchedMeanwhile
 from persist.manifest.errors import SwitchRefused as SwitchRefused
 from persist.manifest.errors import TableNotFound as TableNotFound
 from persist.manifest.errors import TableVersionNotKept as TableVersionNotKept
+from persist.manifest.errors import TxnDiffers as TxnDiffers
 from persist.manifest.errors import UploadExpired as UploadExpired
 from persist.manifest.errors import VersionNotKept as VersionNotKept
 from persist.manifest.errors import VersionSealed as VersionSealed

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -169,11 +169,29 @@ class OriginRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ahead: tuple[OriginAhead, ...] = ()
 
 
-class OriginAction(_Action, frozen=True, tag="origin"):
+class Content(NamedTuple):
+    """What an operation contained, so that a repeat with other rows is recognised."""
+
+    rows: int
+    digest: int
+    """A checksum of the values."""
+
+
+class SequenceContent(NamedTuple):
+    """The content of one sequence of an origin, or of one version of a :class:`Txn`."""
+
+    sequence: int
+    rows: int
+    digest: int
+
+
+# Default values are left out, so that an older reader accepts an origin without contents.
+class OriginAction(_Action, frozen=True, tag="origin", omit_defaults=True):
     """An origin's progress in files: everything up to ``complete``, and further per partition.
 
     ``runs``: the sequences of each process, if the origin moved between processes; those below the
-    first run are in files. ``at``: the time of the last write, by the store's clock.
+    first run are in files. ``at``: the time of the last write, by the store's clock. ``contents``:
+    what its newest sequences in files contained, by sequence.
     """
 
     name: str
@@ -183,6 +201,7 @@ class OriginAction(_Action, frozen=True, tag="origin"):
     ahead: tuple[OriginAhead, ...]
     runs: tuple[OriginRun, ...] = ()
     at: str | None = None
+    contents: tuple[SequenceContent, ...] = ()
 
 
 class OriginExpired(_Action, frozen=True, tag="origin_expired"):
@@ -248,11 +267,16 @@ class Horizon(_Action, frozen=True, tag="horizon"):
     at: str
 
 
-class Txn(_Action, frozen=True, tag="txn"):
-    """A foreign exactly-once writer (Spark) has committed up to this version of its own."""
+# Default values are left out, so that an older reader accepts a writer without contents.
+class Txn(_Action, frozen=True, tag="txn", omit_defaults=True):
+    """A foreign exactly-once writer (Spark) has committed up to this version of its own.
+
+    ``contents``: what this version, or in a snapshot the newest versions, contained.
+    """
 
     app_id: str
     version: int
+    contents: tuple[SequenceContent, ...] = ()
 
 
 _PUSHES = "_push/"

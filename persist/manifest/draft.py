@@ -49,6 +49,10 @@ another daemon would otherwise come back.
 """
 
 
+MOST_TXN_CONTENTS = 100
+"""The number of versions of a foreign writer whose contents a table remembers."""
+
+
 def apply(state: TableState, actions: Iterable[Action]) -> TableState:
     """The state after ``actions``, with the version and lineage of ``state``.
 
@@ -259,6 +263,12 @@ class StateDraft:
         if known is not None and known >= txn.version:
             raise ActionRefused(f"txn {txn.app_id} goes back from {known} to {txn.version}")
         self._changed["txns"] = self._get("txns").set(txn.app_id, txn.version)
+        if txn.contents:
+            contents = self._get("txn_contents")
+            known = {each.sequence: each for each in contents.get(txn.app_id, ())}
+            known.update((each.sequence, each) for each in txn.contents)
+            kept = tuple(known[version] for version in sorted(known)[-MOST_TXN_CONTENTS:])
+            self._changed["txn_contents"] = contents.set(txn.app_id, kept)
 
     def _seal(self, sealed: Sealed) -> None:
         known = self._get("sealed")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from persist.manifest.actions import Add, AppliedKey, PartitionKey, Sealed
+from persist.manifest.actions import Add, AppliedKey, PartitionKey, Sealed, SequenceContent
 from persist.manifest.state import TableState
 
 
@@ -145,6 +145,29 @@ class RewriteVoid(ManifestError):
         )
         self.paths = paths
         self.version = version
+
+
+class TxnDiffers(ManifestError):
+    """A version of a foreign writer was committed with other rows, or is not known.
+
+    Attributes:
+        newest: The newest version that the writer has committed.
+        sent: The content of the proposal; its ``sequence`` is the version.
+        known: The committed content; None if this version was never committed, or its content is
+            not kept.
+    """
+
+    def __init__(
+        self, app_id: str, newest: int, sent: SequenceContent, known: SequenceContent | None
+    ) -> None:
+        what = "is not known" if known is None else f"has {known.rows} other rows"
+        super().__init__(
+            f"version {sent.sequence} of {app_id!r} with {sent.rows} rows: the newest is {newest},"
+            f" and version {sent.sequence} {what}"
+        )
+        self.newest = newest
+        self.sent = sent
+        self.known = known
 
 
 class PartlyCovered(ManifestError):

@@ -34,13 +34,24 @@ from enum import Enum
 from itertools import zip_longest
 from typing import NamedTuple
 
-from persist.manifest.actions import OriginAction, OriginAhead, OriginRun, PartitionKey
+import msgspec
+
+from persist.manifest.actions import (
+    OriginAction,
+    OriginAhead,
+    OriginRun,
+    PartitionKey,
+    SequenceContent,
+)
 
 MAX_RUNS = 8
 """Beyond this number, finished runs are merged with the next."""
 
 MOST_RUNS = 64
 """At this number of unfinished runs an origin can no longer be taken over."""
+
+MOST_CONTENTS = 16
+"""The number of sequences whose contents an origin keeps in the manifest."""
 
 NO_END = 2**63
 """A bound above all sequences, of which the highest is 2**63 - 1."""
@@ -107,6 +118,11 @@ class SequenceRun(NamedTuple):
         """The last sequence up to which everything is in files; -1 for none."""
         return -1 if self.complete is None else self.complete
 
+    @property
+    def newest(self) -> int:
+        """The last sequence that some partition's files have; -1 for none."""
+        return max((self.upto, *self.ahead.values()))
+
     def has(self, sequence: int, partition: PartitionKey | None = None) -> bool:
         """Whether the rows of a sequence of this run are in files: a partition's, or all."""
         if sequence <= self.upto:
@@ -141,9 +157,13 @@ def runs_of(origin: OriginAction | None) -> list[SequenceRun]:
 
 
 def origin_of(
-    name: str, owner: Process, runs: list[SequenceRun], at: str | None, done: Done = nobody_is_done
+    before: OriginAction,
+    owner: Process,
+    runs: list[SequenceRun],
+    at: str | None,
+    done: Done = nobody_is_done,
 ) -> OriginAction:
-    """The action that records ``runs``, as of :func:`runs_of`.
+    """The action that records ``runs``, as of :func:`runs_of`, and what ``before`` contained.
 
     Args:
         owner: the process that takes new sequences.
@@ -158,14 +178,27 @@ def origin_of(
     if named:
         named[0] = OriginRun(named[0].first, named[0].owner_id, named[0].owner_epoch)
     return OriginAction(
-        name=name,
+        name=before.name,
         owner_id=owner[0],
         owner_epoch=owner[1],
         complete=runs[0].complete,
         ahead=_as_tuple(runs[0].ahead),
         runs=tuple(named),
         at=at,
+        contents=before.contents,
     )
+
+
+def with_contents(origin: OriginAction, more: Iterable[SequenceContent]) -> OriginAction:
+    """The origin with the contents of further sequences that are in files.
+
+    The first is kept, because a program that begins again begins there, and the newest.
+    """
+    known = {each.sequence: each for each in (*origin.contents, *more)}
+    kept = [known[sequence] for sequence in sorted(known)]
+    if len(kept) > MOST_CONTENTS:
+        kept = [kept[0], *kept[1 - MOST_CONTENTS :]]
+    return msgspec.structs.replace(origin, contents=tuple(kept))
 
 
 def run_at(runs: list[SequenceRun], sequence: int) -> SequenceRun | None:
@@ -257,7 +290,7 @@ def taken_over(
             start = one.last + 1
         if start < end:
             runs.append(_part(run, start, process))
-    return origin_of(origin.name, process, runs, at, done)
+    return origin_of(origin, process, runs, at, done)
 
 
 def _part(run: SequenceRun, first: int, owner: Process | None) -> SequenceRun:
@@ -272,7 +305,7 @@ def further(origin: OriginAction, sequence: int, partition: PartitionKey) -> Ori
     if run is not None:
         runs[runs.index(run)] = run.advanced(None, {partition: sequence})
     owner = (origin.owner_id, origin.owner_epoch)
-    return origin_of(origin.name, owner, runs, origin.at)
+    return origin_of(origin, owner, runs, origin.at)
 
 
 def completed(origin: OriginAction, sequence: int) -> OriginAction:
@@ -281,7 +314,7 @@ def completed(origin: OriginAction, sequence: int) -> OriginAction:
     run = run_at(runs, sequence)
     if run is not None:
         runs[runs.index(run)] = run.advanced(sequence, {})
-    return origin_of(origin.name, (origin.owner_id, origin.owner_epoch), runs, origin.at)
+    return origin_of(origin, (origin.owner_id, origin.owner_epoch), runs, origin.at)
 
 
 def owned(origin: OriginAction) -> list[SequenceRun]:

@@ -4,6 +4,7 @@ A proposal is committed as a whole or not at all, except for parts that the tabl
 (tests/persist/manifest/test_writing_cases.py):
 
     a rewrite or push that is committed (an add of the same file, the same or a later txn)   empty
+    a txn with a content that is not the committed one, or not known below the newest   TxnDiffers
     add of a flush, wholly in ``applied``                                             dropped
     add of a flush, partly in ``applied``                                             PartlyCovered
     any other add of a file uploaded before the state's ``horizon``                   UploadExpired
@@ -61,6 +62,7 @@ from persist.manifest.errors import (
     PartlyCovered,
     ProposalConflict,
     RewriteVoid,
+    TxnDiffers,
     UploadExpired,
     VersionSealed,
 )
@@ -167,8 +169,21 @@ def _committed_before(state: TableState, actions: Sequence[Action]) -> bool:
         if isinstance(action, Add) and action.path in state.files:
             return True
         if isinstance(action, Txn) and state.txns.get(action.app_id, -1) >= action.version:
+            _check_repeats(state, action)
             return True
     return False
+
+
+def _check_repeats(state: TableState, txn: Txn) -> None:
+    """Raise :class:`TxnDiffers` unless a version, which is not above the newest, is committed."""
+    sent = next((each for each in txn.contents if each.sequence == txn.version), None)
+    if sent is None:
+        return
+    contents = state.txn_contents.get(txn.app_id, ())
+    known = next((each for each in contents if each.sequence == txn.version), None)
+    newest = state.txns[txn.app_id]
+    if known != sent and not (known is None and txn.version == newest):
+        raise TxnDiffers(txn.app_id, newest, sent, known)
 
 
 def _check_removes(state: TableState, actions: Sequence[Action]) -> None:

@@ -29,6 +29,7 @@ from persist.manifest.actions import (
     Properties,
     Schema,
     Sealed,
+    SequenceContent,
     SharedState,
     Spec,
     Txn,
@@ -137,6 +138,7 @@ class TableState:
     shared_states: Map[str, SharedState] = field(default_factory=Map)
     horizon: str | None = None
     txns: Map[str, int] = field(default_factory=Map)
+    txn_contents: Map[str, tuple[SequenceContent, ...]] = field(default_factory=Map)
     imports: Map[int, Imported] = field(default_factory=Map)
     sealed: Sealed | None = None
     rows: int = 0
@@ -176,6 +178,10 @@ class TableState:
             return ALL_APPLIED
         return self.applied.get((ingester_id, epoch, spec_id, values), NOTHING_APPLIED)
 
+    def txn(self, app_id: str) -> Txn:
+        """All that is known of a foreign writer that has committed."""
+        return Txn(app_id, self.txns[app_id], self.txn_contents.get(app_id, ()))
+
     def after_snapshot(self, version: int, uid: str) -> TableState:
         """The same state, with the knowledge that a snapshot of ``version`` exists.
 
@@ -213,8 +219,8 @@ class TableState:
         yield from self.checkpoints.values()
         if self.horizon is not None:
             yield Horizon(at=self.horizon)
-        for app_id, version in self.txns.items():
-            yield Txn(app_id=app_id, version=version)
+        for app_id in self.txns:
+            yield self.txn(app_id)
         yield from self.imports.values()
         if self.sealed is not None:
             yield self.sealed

@@ -36,7 +36,6 @@ from persist.manifest import (
     SwitchedMeanwhile,
     SwitchRefused,
     TableState,
-    Txn,
     VersionNotKept,
     VersionSealed,
     WriterIdentity,
@@ -166,7 +165,7 @@ def imported_actions(
     for app_id, version in old.txns.items():
         # Push marks of the old version stay with it.
         if not is_push_mark(app_id) and new.txns.get(app_id, -1) < version:
-            yield Txn(app_id=app_id, version=version)
+            yield old.txn(app_id)
 
 
 def _without_partitions(origin: OriginAction) -> OriginAction:

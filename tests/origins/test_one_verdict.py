@@ -104,7 +104,7 @@ class History:
             runs[index] = run.advanced(told, {partition: last})
         applied = max(self.state.applied_to(*process, *partition), bring.upto + 1)
         actions = (
-            origin_of(NAME, self.newest, runs, None),
+            origin_of(fresh(NAME, self.newest), self.newest, runs, None),
             Applied(*process, *partition, applied),
         )
         self.state = apply(self.state, actions)

@@ -15,7 +15,7 @@ from ingester.origins.origin_table import (
     OriginTable,
 )
 from ingester.origins.registry import Origins
-from persist.manifest.origins import OriginVerdict, SequenceRun, origin_of
+from persist.manifest.origins import OriginVerdict, SequenceRun, fresh, origin_of
 
 ME = ("me", 1)
 WAYS: dict[OriginClaim, tuple[Event, ...]] = {
@@ -66,10 +66,11 @@ def test_what_another_had_is_not_new_where_its_run_was_merged_into_ours() -> Non
     origins, table = Origins(), ("ns", "t")
     found = origins.table("o", table)
     runs = [SequenceRun(0, ("other", 1), None, {}), SequenceRun(10, ME, None, {})]
-    origins.claim(found, origin_of("o", ME, runs, None), ME)
+    origins.claim(found, origin_of(fresh("o", ME), ME, runs, None), ME)
     for sequence in range(10, 20):
         origins.note_applied("o", table, sequence, sequence, (), ME)
-    origins.load(found, origin_of("o", ME, [SequenceRun(0, ME, None, {})], None), ME[0])
+    merged = origin_of(fresh("o", ME), ME, [SequenceRun(0, ME, None, {})], None)
+    origins.load(found, merged, ME[0])
     verdicts = [found.verdict(sequence) for sequence in (5, 12, 20)]
     assert verdicts == [OriginVerdict.DUPLICATE, OriginVerdict.DUPLICATE, OriginVerdict.NEW]
     assert origins.is_applied("o", table, 5)

@@ -35,6 +35,7 @@ from persist.manifest import (
     apply,
     commit,
 )
+from persist.manifest.actions import SequenceContent
 from persist.manifest.origins import Process, runs_of, verdict_of
 from persist.store import StoreRetry
 
@@ -143,6 +144,8 @@ _ahead = st.lists(st.builds(OriginAhead, _ids, _values, _seqs), max_size=2).map(
 _run = st.builds(OriginRun, _seqs, _text, _ids, st.none() | _seqs, _ahead)
 _runs = st.lists(_run, max_size=2).map(tuple)
 
+_content = st.builds(SequenceContent, _seqs, _seqs, st.integers(0, 2**64 - 1))
+_contents = st.lists(_content, max_size=2).map(tuple)
 _why = st.sampled_from(["swap", "rollback"])
 
 any_add = st.builds(
@@ -175,12 +178,20 @@ any_action: st.SearchStrategy[Action] = st.one_of(
     st.builds(Applied, _text, _ids, _ids, _values, _seqs),
     st.builds(EpochComplete, _text, _ids),
     st.builds(
-        OriginAction, _text, _text, _ids, st.none() | _seqs, _ahead, _runs, st.none() | _text
+        OriginAction,
+        _text,
+        _text,
+        _ids,
+        st.none() | _seqs,
+        _ahead,
+        _runs,
+        st.none() | _text,
+        _contents,
     ),
     st.builds(OriginExpired, _text, st.none() | _text),
     st.builds(CheckpointAction, _text, st.none() | _text),
     st.builds(Horizon, _text),
-    st.builds(Txn, _text, _seqs),
+    st.builds(Txn, _text, _seqs, _contents),
     st.builds(Sealed, _ids, _ids, st.none() | _text, _why, st.booleans()),
     st.builds(Unsealed, _ids),
     st.builds(Imported, _ids, _seqs, _text, _ids, _seqs),

@@ -45,7 +45,7 @@ def test_a_sequence_belongs_to_the_last_process_that_took_it() -> None:
 
 
 def test_a_takeover_at_the_end_of_the_flushed_sequences_leaves_no_run() -> None:
-    origin = origin_of("o", A, [owned(fresh("o", A))[0].advanced(4, {P: 7})], "now")
+    origin = origin_of(fresh("o", A), A, [owned(fresh("o", A))[0].advanced(4, {P: 7})], "now")
     assert (origin.complete, origin.ahead) == (4, (OriginAhead(1, ("p",), 7),))
     moved = taken_over(origin, B, 5, "now")
     assert len(owned(moved)) == 1
@@ -70,12 +70,12 @@ def test_a_client_that_returns_takes_over_the_sequences_in_between() -> None:
 
 
 def test_the_durable_sequence_is_the_newest_owners() -> None:
-    origin = origin_of("o", A, [owned(fresh("o", A))[0].advanced(4, {})], "now")
+    origin = origin_of(fresh("o", A), A, [owned(fresh("o", A))[0].advanced(4, {})], "now")
     jumped = taken_over(origin, B, 11, "now")
     assert durable_of(jumped) == 4
     runs = owned(jumped)
     runs[1] = runs[1].advanced(20, {})
-    assert durable_of(origin_of("o", B, runs, "now")) == 20
+    assert durable_of(origin_of(fresh("o", B), B, runs, "now")) == 20
 
 
 def test_runs_of_finished_processes_are_merged_and_others_stay() -> None:
@@ -95,7 +95,7 @@ def test_a_run_wholly_in_files_is_merged_with_the_next_whatever_its_owner() -> N
         SequenceRun(0, A, None, {}),
         *(SequenceRun(n * 10, ("d", n), n * 10 + 9, {}) for n in range(1, 40)),
     ]
-    origin = origin_of("o", ("d", 39), runs, "now")
+    origin = origin_of(fresh("o", A), ("d", 39), runs, "now")
     assert len(owned(origin)) == MAX_RUNS
     assert may_commit(origin, 3, A)
     assert all(in_files(origin, sequence, P) for sequence in range(10, 400))
