@@ -182,6 +182,7 @@ class BufferTree:
                 holders,
                 (self.ingester_id, operation.epoch),
                 operation.spec_id,
+                operation.content,
             )
             for handle in holders:
                 handle.origins[tenure] = operation.origin_sequence

@@ -229,6 +229,11 @@ def _print_results(
     batches = sum(result.acknowledged.batches for result in done)
     duplicates = sum(result.acknowledged.duplicates for result in done)
     known = sum(result.known_rows for result in done)
+    if known and known == rows:
+        say_failure(
+            f"warning: origin {sending.origin!r}: all {rows:,} rows were known, so nothing was"
+            " added. If these are new rows, use another --origin, or a higher --first-sequence"
+        )
     newest = next((d.acknowledged for d in reversed(done) if d.acknowledged.batches), WriteResult())
     if as_json:
         facts = {

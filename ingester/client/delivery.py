@@ -23,7 +23,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -60,6 +60,7 @@ class OriginLease:
             then means that someone else uses the origin.
         on_release: Set for an origin that the client made up.
         numbers_rows: A sequence is the number of a batch's last row.
+        first_sequence: The first ``next_sequence``.
     """
 
     origin: str
@@ -68,6 +69,10 @@ class OriginLease:
     exclusive: bool
     on_release: Callable[["OriginLease"], None] | None = None
     numbers_rows: bool = False
+    first_sequence: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_sequence = self.next_sequence
 
     @property
     def made_up(self) -> bool:

@@ -255,9 +255,13 @@ def encode(body: object) -> bytes:
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
-def put_command(kind: str, namespace: str, table: str, origin: str | None) -> bytes:
+def put_command(
+    kind: str, namespace: str, table: str, origin: str | None, numbers_rows: bool = False
+) -> bytes:
     """The DoPut descriptor's command; ``kind`` is "write" or "delete"."""
     fields = {"type": kind, "namespace": namespace, "table": table, "origin": origin}
+    if numbers_rows:
+        fields["numbers"] = "rows"
     return encode(given(fields))
 
 

@@ -177,8 +177,11 @@ class Writer:
         result = self.flush()
         while self._sender.make_certain():
             result = self.flush()
-        if self._sender.finish() and self._lease is not None and not self._route.suspended:
-            self._lease.release()
+        if self._sender.finish() and self._lease is not None:
+            if not self._lease.made_up:
+                _warn_of_repeats(self._lease, result)
+            if not self._route.suspended:
+                self._lease.release()
         return result
 
     def abort(self) -> None:
@@ -196,6 +199,23 @@ class Writer:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a writer belongs to its process: open one in each")
+
+
+def _warn_of_repeats(lease: OriginLease, result: WriteResult) -> None:
+    """Warn if a writer has added nothing: its rows may be new, under numbers used before."""
+    if not result.batches or result.duplicates < result.batches:
+        return
+    lifetime.CLIENT_LOG.warning(
+        "origin %r: all %s batches (%s rows, sequences %s to %s) were known, so nothing was added;"
+        " the newest known sequence is %s. If these are new rows, use another origin, or higher"
+        " sequences",
+        lease.origin,
+        f"{result.batches:,}",
+        f"{result.rows:,}",
+        lease.first_sequence,
+        lease.next_sequence - 1,
+        result.memory_sequence,
+    )
 
 
 def _dropped(sender: BatchSender) -> None:
@@ -309,7 +329,9 @@ class Writers:
         max_unanswered = arguments.integer("max_unanswered", max_unanswered, 1)
         lease = self._lease(who, (namespace, table))
         kind = "delete" if deletes else "write"
-        command = put_command(kind, namespace, table, lease.origin if lease else None)
+        command = put_command(
+            kind, namespace, table, lease.origin if lease else None, who.numbers_rows
+        )
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
         connection = self._connection
         options = WriterOptions(

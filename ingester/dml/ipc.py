@@ -197,6 +197,22 @@ def _has_more(schema: pa.Schema) -> bool:
     )
 
 
+def numbers_in(metadata: bytes) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Locate the (length, nulls) of each column, and the (offset, length) of each buffer.
+
+    Returns:
+        The position of each vector, and the number of its pairs; None if the layout is unknown.
+    """
+    try:
+        places = _places(metadata)
+        if places is None:
+            return None
+        counts = (_U32.unpack_from(metadata, at)[0] for at in (places.nodes, places.buffers))
+        return (places.nodes, next(counts)), (places.buffers, next(counts))
+    except struct.error:  # an offset is out of bounds
+        return None
+
+
 def _places(metadata: bytes) -> _Places | None:
     """Locate the numbers in a record batch's metadata; None if it has other fields."""
     message = _followed(metadata, _PREFIX_BYTES)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from ingester.origins.checkpoint_state import SourceCheckpoint
 from persist.manifest import PartitionKey
+from persist.manifest.actions import Content
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
 from wal import Entry
@@ -60,6 +61,9 @@ class Operation:
     """Number of writes; more than 1 in a coalesced batch, which has no origin."""
     origin: str | None = None
     origin_sequence: int | None = None
+    content: Content | None = None
+    """What the origin's sequence contains, also if some of it is in files already; None if that is
+    not noted."""
     checkpoint: SourceCheckpoint | None = None
     messages: int = 0
     """Number of replication messages it was made of."""

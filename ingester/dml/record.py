@@ -24,10 +24,12 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
+from ingester.dml.content import ContentReader
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
 from ingester.dml.operation import Operation, Part, RowCounts
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from ingester.schema.normalise import validate_fully
+from persist.manifest.actions import Content
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
 from wal import Entry, Preamble, RecordKind
@@ -62,6 +64,15 @@ class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
     messages: int = 0
     checkpoint_at: str | None = None
     checkpoint_shared: str | None = None
+    content_rows: int | None = None
+    content_digest: int | None = None
+
+    @property
+    def content(self) -> Content | None:
+        """The content of the origin's sequence, if it was noted."""
+        if self.content_rows is None or self.content_digest is None:
+            return None
+        return Content(self.content_rows, self.content_digest)
 
 
 class SchemaRecord(msgspec.Struct, frozen=True):
@@ -123,12 +134,15 @@ class LoggedSchema:
     preamble: Preamble
     """The schema record, which the log writes before the first operation that uses it."""
     template: MessageTemplate = field(default_factory=MessageTemplate)
+    contents: ContentReader | None = None
+    """Finds the content of rows of this schema; None if the content is not noted."""
 
     @classmethod
     def of(cls, number: int, table: TableKey, schema: pa.Schema) -> LoggedSchema:
         """Return a schema with a number that is unique in this process."""
         record = encode_schema(number, table, schema)
-        return cls(number, table, Preamble(RecordKind.SCHEMA, (record,)))
+        preamble = Preamble(RecordKind.SCHEMA, (record,))
+        return cls(number, table, preamble, contents=ContentReader(schema))
 
 
 class TableRows(NamedTuple):
@@ -185,6 +199,7 @@ def encode_operation(
     rows: TableRows,
     origin: tuple[str, int] | None = None,
     checkpoint: SourceCheckpoint | None = None,
+    content: Content | None = None,
 ) -> list[pa.Buffer | bytes]:
     """Return the payload of an operation record as a sequence of buffers."""
     namespace, table = rows.schema.table
@@ -206,6 +221,8 @@ def encode_operation(
             messages=rows.origin_messages,
             checkpoint_at=checkpoint.at if checkpoint else None,
             checkpoint_shared=checkpoint.shared.id if checkpoint and checkpoint.shared else None,
+            content_rows=content.rows if content else None,
+            content_digest=content.digest if content else None,
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8
@@ -224,20 +241,23 @@ def make_operation(
     operations: int = 1,
     origin: tuple[str, int] | None = None,
     checkpoint: SourceCheckpoint | None = None,
+    content: Content | None = None,
 ) -> Operation:
     """Return an operation with its log record.
 
     Args:
         operations: number of writes in a coalesced batch.
         origin: its name, and the operation's sequence.
+        content: what the sequence contains, if it is to be noted.
     """
-    payload = encode_operation(rows, origin, checkpoint)
+    payload = encode_operation(rows, origin, checkpoint, content)
     preambles: tuple[Preamble, ...] = (rows.schema.preamble,)
     if checkpoint is not None and checkpoint.shared is not None:
         preambles += (preamble_of(checkpoint.shared),)
     entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
     made = operation_of(rows, entry.payload_bytes, origin)
     made.entry, made.operations, made.checkpoint = entry, operations, checkpoint
+    made.content = content
     return made
 
 
@@ -267,6 +287,7 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
         TableRows(schema, operation.spec_id, left, messages),
         origin=None if name is None or sequence is None else (name, sequence),
         checkpoint=operation.checkpoint,
+        content=operation.content,
     )
     operation.entry, operation.parts = smaller.entry, smaller.parts
     operation.rows, operation.nbytes = smaller.rows, smaller.nbytes

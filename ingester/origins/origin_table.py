@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable
 from enum import Enum
 
-from ingester.errors import OwnedElsewhere
+from ingester.errors import BadRequest, OwnedElsewhere
 from ingester.origins.tenure import Tenure
+from persist.manifest.actions import Content, PartitionKey
 from persist.manifest.actions import OriginAction as OriginAction
-from persist.manifest.actions import PartitionKey
 from persist.manifest.origins import (
     DUPLICATE,
     FOREIGN,
@@ -159,6 +159,8 @@ class OriginTable:
         """The tenures of processes that applied sequences, by rising first sequence."""
         self.runs: list[SequenceRun] = []
         """The runs of the last loaded version; empty if it does not know the origin."""
+        self.contents: dict[int, Content] = {}
+        """What sequences contained, by the last loaded version."""
         self.owner: Process | None = None
         """The process that takes the origin's writes, by the last loaded version."""
         self.fates = Fates()
@@ -213,6 +215,31 @@ class OriginTable:
         if tenure is None or not tenure.ahead:
             return frozenset()
         return frozenset(key for key, last in tenure.ahead.items() if sequence <= last)
+
+    def content(self, sequence: int) -> Content | None:
+        """Return what a durable sequence contained; None if that is not known."""
+        tenure = _tenure_at(self.tenures, sequence)
+        found = None
+        if tenure is not None and sequence <= tenure.last:
+            found = tenure.content(sequence)
+        return self.contents.get(sequence) if found is None else found
+
+    def check_repeat(self, sequence: int, content: Content | None) -> None:
+        """Check that a repeat of a sequence has the rows of the first copy, if both are known.
+
+        Raises:
+            BadRequest: it has other rows.
+        """
+        first = None if content is None else self.content(sequence)
+        if content is None or first is None or content == first:
+            return
+        newest = max((self.next_sequence - 1, *(run.newest for run in self.runs)))
+        raise BadRequest(
+            f"origin {self.name!r}: sequence {sequence} of table {'/'.join(self.table)} was written"
+            f" before with other rows ({first.rows} rows then, {content.rows} now), and a repeat"
+            " must have the same. If these are new rows, use another origin, or sequences above"
+            f" {newest}, the newest known one"
+        )
 
     def forget_partitions(self) -> None:
         """Forget what single partitions have: a copy has replaced the table, with other
@@ -302,8 +329,11 @@ class OriginTable:
         :meth:`ingester.origins.registry.Origins.load`.
         """
         if known is None:
-            self.runs, self.owner = [], None
+            self.runs, self.owner, self.contents = [], None, {}
             return
+        self.contents = {
+            sequence: Content(rows, digest) for sequence, rows, digest in known.contents
+        }
         self.owner = (known.owner_id, known.owner_epoch)
         self.runs = owned(known)
         kept = []

@@ -18,8 +18,8 @@ from ingester.errors import LimitReached, limit_facts
 from ingester.origins.origin_table import LOST, NOBODY, OriginTable
 from ingester.origins.tenure import Tenure
 from ingester.shown_text import shown_name
+from persist.manifest.actions import Content, WriterAction
 from persist.manifest.actions import OriginAction as OriginAction
-from persist.manifest.actions import WriterAction
 from persist.manifest.origins import NO_END, Done, Process, durable_of
 from persist.table import TableKey
 
@@ -164,6 +164,7 @@ class Origins:
         holders: Sequence[Hashable],
         process: Process = ("", 0),
         spec_id: int | None = None,
+        content: Content | None = None,
     ) -> Tenure:
         """Record an operation applied to the buffers ``holders`` (none: it is in files)."""
         found = self.table(name, key)
@@ -171,7 +172,7 @@ class Origins:
         if spec_id is not None:
             found.spec_id = spec_id
         tenure = found.tenure_of(sequence, process)
-        tenure.note_applied(sequence, op_seq, holders)
+        tenure.note_applied(sequence, op_seq, holders, content)
         self.get(name).note_applied(sequence, bool(holders))
         return tenure
 

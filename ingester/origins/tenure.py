@@ -7,23 +7,26 @@ Pure.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Collection, Hashable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Hashable, Iterator, Sequence
 
-from persist.manifest.actions import PartitionKey
-from persist.manifest.origins import NO_END, Process, SequenceRun, end_of
+from persist.manifest.actions import Content, PartitionKey, SequenceContent
+from persist.manifest.origins import MOST_CONTENTS, NO_END, Process, SequenceRun, end_of
 from persist.table import TableKey
 
 _TRIM_FROM = 4096
+_UNKNOWN = Content(-1, 0)
 
 
 class Tenure:
     """The sequences that a process has applied, and the buffers that still contain them."""
 
     __slots__ = (
+        "_digests",
         "_head",
         "_holders",
         "_op_seqs",
+        "_row_counts",
         "_sequences",
         "_trimmed",
         "ahead",
@@ -51,6 +54,8 @@ class Tenure:
         """Whether only a segment head reports it: its epoch is that one or an earlier one."""
         self._sequences = array("q")
         self._op_seqs = array("Q")
+        self._row_counts = array("q")
+        self._digests = array("I")
         self._head = 0
         self._trimmed: int | None = None
         self._holders: dict[Hashable, int] = {}
@@ -65,11 +70,20 @@ class Tenure:
         """Return the first sequence that is no longer the process's, by a version's runs."""
         return end_of(runs, self.first, self.process)
 
-    def note_applied(self, sequence: int, op_seq: int, holders: Sequence[Hashable]) -> None:
+    def note_applied(
+        self,
+        sequence: int,
+        op_seq: int,
+        holders: Sequence[Hashable],
+        content: Content | None = None,
+    ) -> None:
         """Record an operation in the buffers ``holders`` (none: already in files)."""
         self.applied = max(self.applied, sequence)
         self._sequences.append(sequence)
         self._op_seqs.append(op_seq)
+        rows, digest = _UNKNOWN if content is None else content
+        self._row_counts.append(rows)
+        self._digests.append(digest)
         for holder in holders:
             self._holders.setdefault(holder, op_seq)
         if self.ahead and sequence >= max(self.ahead.values()):
@@ -112,15 +126,39 @@ class Tenure:
         found = self._op_seqs[start:]
         return [seq for seq in found if first_seq <= seq <= last_seq]
 
+    def content(self, sequence: int) -> Content | None:
+        """Return what an applied sequence contained, if that is known."""
+        at = bisect_left(self._sequences, sequence)
+        if at == len(self._sequences) or self._sequences[at] != sequence:
+            return None
+        return self._content_at(at)
+
+    def contents(self, upto: int) -> Iterator[SequenceContent]:
+        """Return the newest known contents up to a sequence, and the first, by sequence."""
+        upto = min(upto, self.end - 1)
+        end = bisect_right(self._sequences, upto)
+        start = max(0, end - MOST_CONTENTS)
+        for at in (*range(min(1, start)), *range(start, end)):
+            if (content := self._content_at(at)) is not None:
+                yield SequenceContent(self._sequences[at], *content)
+
+    def _content_at(self, at: int) -> Content | None:
+        rows = self._row_counts[at]
+        return None if rows < 0 else Content(rows, self._digests[at])
+
     def trim(self, durable: int) -> None:
-        """Forget operations up to ``durable``, which are no longer looked up."""
+        """Forget operations up to ``durable``, which are no longer looked up; the newest stay,
+        for what they contained.
+        """
         end = self._waiting_from(())
         while self._head < end and self._sequences[self._head] <= durable:
             self._trimmed = self._sequences[self._head]
             self._head += 1
-        if self._head > _TRIM_FROM and self._head * 2 > len(self._op_seqs):
-            del self._op_seqs[: self._head], self._sequences[: self._head]
-            self._head = 0
+        gone = self._head - MOST_CONTENTS
+        if gone > _TRIM_FROM and gone * 2 > len(self._op_seqs):
+            for each in (self._op_seqs, self._sequences, self._row_counts, self._digests):
+                del each[:gone]
+            self._head -= gone
 
     def adjust(self, run: SequenceRun | None, ingester_id: str) -> bool:
         """Determine the epoch of a carried tenure; False if the run is not this daemon's."""

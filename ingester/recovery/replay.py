@@ -217,6 +217,7 @@ class Replay:
             operations=operations,
             origin=header.origin,
             origin_sequence=header.origin_sequence,
+            content=header.content,
             checkpoint=checkpoint_of(header, self._shared) if whole else None,
             messages=header.messages,
             seq=seq,

@@ -36,7 +36,16 @@ from persist.manifest import (
     WriterIdentity,
 )
 from persist.manifest.actions import is_before, parse_time
-from persist.manifest.origins import NO_END, Done, origin_of, owned, run_at, verdict_of, with_ends
+from persist.manifest.origins import (
+    NO_END,
+    Done,
+    origin_of,
+    owned,
+    run_at,
+    verdict_of,
+    with_contents,
+    with_ends,
+)
 from persist.table import TableKey
 
 log = structlog.get_logger(__name__)
@@ -237,8 +246,16 @@ class OriginClaims:
                         ahead[partition] = max(min(last, end - 1), ahead.get(partition, -1))
         for index, ahead in further.items():
             runs[index] = runs[index].advanced(complete.get(index), ahead)
+        contents = [
+            content
+            for tenure, tenure_end in ends.items()
+            for run, run_end in with_ends(runs)
+            if run.owner == tenure.process
+            for content in tenure.contents(min(run.newest, tenure_end - 1, run_end - 1))
+            if content.sequence >= run.first
+        ]
         owner = (base.owner_id, base.owner_epoch)
-        return origin_of(base.name, owner, runs, at, done)
+        return origin_of(with_contents(base, contents), owner, runs, at, done)
 
 
 def end_of_share(state: TableState, tenure: Tenure) -> int:

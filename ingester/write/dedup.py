@@ -1,7 +1,7 @@
 """Deduplication: each sequence of an origin is applied once.
 
     new                     ─▶ the log
-    durable already         ─▶ answered at once, as a duplicate
+    durable already         ─▶ answered at once, as a duplicate; refused if it has other rows
     under way               ─▶ waits for the first copy, and takes its place if that one fails
     new here, partly in files (another daemon's log had it) ─▶ the covered rows are left out
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection
 import pyarrow as pa
 
 from ingester.dml.operation import Operation, Part
-from ingester.errors import OwnedElsewhere
-from ingester.origins.origin_table import Fates
+from ingester.errors import BadRequest, OwnedElsewhere
+from ingester.origins.origin_table import OriginTable
 from ingester.origins.registry import Origins
 from ingester.write.acknowledgement import Acknowledgement
 from persist.manifest import PartitionKey
@@ -62,35 +62,50 @@ class Deduplication:
             acknowledgement.finish(exc)
             return
         if not new:
-            operation.duplicate = True
-            acknowledgement.finish(None)
+            self._answer_repeat(origin_table, acknowledgement)
         elif origin_table.begin(sequence, operation.spec_id):
             acknowledgement.is_first_copy(origin_table.fates, sequence)
-            self._append_uncovered(acknowledgement, origin_table.covered(sequence))
+            self._append_uncovered(acknowledgement, origin_table)
         else:
-            self._await_first_copy(origin_table.fates, sequence, acknowledgement)
+            self._await_first_copy(origin_table, acknowledgement)
+
+    def _answer_repeat(self, origin_table: OriginTable, acknowledgement: Acknowledgement) -> None:
+        operation = acknowledgement.operation
+        assert operation.origin_sequence is not None
+        try:
+            origin_table.check_repeat(operation.origin_sequence, operation.content)
+        except BadRequest as exc:
+            acknowledgement.finish(exc)
+        else:
+            operation.duplicate = True
+            acknowledgement.finish(None)
 
     def _append_uncovered(
-        self, acknowledgement: Acknowledgement, covered: frozenset[PartitionKey]
+        self, acknowledgement: Acknowledgement, origin_table: OriginTable
     ) -> None:
+        operation = acknowledgement.operation
+        sequence = operation.origin_sequence
+        assert sequence is not None
         try:
-            if covered:
-                self._leave_out(acknowledgement.operation, covered)
+            if covered := origin_table.covered(sequence):
+                origin_table.check_repeat(sequence, operation.content)
+                self._leave_out(operation, covered)
         except Exception as exc:
             acknowledgement.finish(exc)
         else:
             self._append(acknowledgement)
 
     def _await_first_copy(
-        self, fates: Fates, sequence: int, acknowledgement: Acknowledgement
+        self, origin_table: OriginTable, acknowledgement: Acknowledgement
     ) -> None:
+        fates, sequence = origin_table.fates, acknowledgement.operation.origin_sequence
+        assert sequence is not None
         # A later sequence that is under way says nothing of one without a copy, which may be lost.
         exact = sequence in fates.under_way
 
         def hear(error: BaseException | None) -> None:
             if error is None and exact:
-                acknowledgement.operation.duplicate = True
-                acknowledgement.finish(None)
+                self._answer_repeat(origin_table, acknowledgement)
             elif error is not None and fates.missing is not None and sequence > fates.missing:
                 acknowledgement.finish(error)
             else:

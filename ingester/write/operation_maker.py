@@ -57,16 +57,19 @@ class OperationMaker:
         origin: str | None = None,
         known: Known = NOTHING,
         check: Callable[[int], None] = _any_number,
+        notes_content: bool = False,
     ) -> Operation:
         """Make an operation of one batch.
 
         Args:
             check: as in :meth:`split`.
+            notes_content: whether a repeat of its sequence has to have the same rows.
 
         Raises:
             BadRequest: what is wrong with it.
         """
-        split = self.split(plan.normaliser, batch, known, check)
+        kept = self._kept(plan.normaliser, batch, known)
+        split = self._split(kept, plan.normaliser, known, check)
         rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
         stored = sum(part.nbytes for part in rows.parts)
         if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
@@ -74,11 +77,15 @@ class OperationMaker:
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self.max_batch_bytes}: send smaller batches"
             )
-        sequence = metadata.sequence
+        sequence, content = metadata.sequence, None
+        if notes_content and sequence is not None and plan.schema.contents is not None:
+            message = rows.messages[0] if len(split) == 1 else None
+            content = plan.schema.contents.content(kept, message)
         return make_operation(
             rows,
             origin=None if sequence is None or origin is None else (origin, sequence),
             checkpoint=metadata.checkpoint,
+            content=content,
         )
 
     def coalesce(
@@ -135,7 +142,15 @@ class OperationMaker:
         Raises:
             BadRequest: what is wrong with it.
         """
-        rows = self._kept(normalise, batch, known)
+        return self._split(self._kept(normalise, batch, known), normalise, known, check)
+
+    def _split(
+        self,
+        rows: pa.RecordBatch,
+        normalise: Normaliser,
+        known: Known,
+        check: Callable[[int], None],
+    ) -> Split:
         if known.partition is not None and rows.num_rows:
             return [(known.partition, rows)]
         try:

@@ -190,7 +190,9 @@ class Preparation:
             stream.check_partitions(partitions, metadata.sequence)
 
         def make(known: Known) -> Operation:
-            return self._operations.make(plan, batch, metadata, origin, known, check)
+            return self._operations.make(
+                plan, batch, metadata, origin, known, check, stream.notes_contents
+            )
 
         if plan.normaliser.shows_text:
             # The size of shown text is checked before the contents are validated.

@@ -81,6 +81,8 @@ class WriteStream:
         self.origin = origin
         self.origin_table: OriginTable | None = None
         """The origin's sequences into the table; None until the first batch with a sequence."""
+        self.notes_contents = False
+        """Whether a repeat of a sequence has to have the same rows."""
         self.refusal: BaseException | None = None
         """The error of the stream's first failed batch: nothing later of it is applied."""
         self.superseded: Superseded | None = None

@@ -34,6 +34,8 @@ class Target(NamedTuple):
     origin: str | None = None
     deletes: bool = False
     """Whether the batches are keys to delete."""
+    numbers_rows: bool = False
+    """Whether a sequence is the number of a row, so that a repeat may be divided differently."""
 
 
 class TransformedBy(NamedTuple):
@@ -89,7 +91,7 @@ class Writes:
             OverQuota: the namespace has reached its quota of streams or tables.
             Refused: a batch of ``checked`` bytes would not be admitted now; nothing was created.
         """
-        namespace, name, origin, deletes = target
+        namespace, name, origin, deletes, numbers_rows = target
         admission = self._path.admission
         era, use = admission.era, self._entered(namespace)
         if origin is not None:
@@ -119,6 +121,8 @@ class Writes:
         if era != admission.era:  # the manifest may say that this daemon has stopped writing
             raise admission.refusal()
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
+        # Transformers need not make the same rows of a repeated batch.
+        stream.notes_contents = origin is not None and chain is None and not numbers_rows
         stream.use.writers += 1
         if origin is not None:
             self._supersede(origin, table.key, stream)

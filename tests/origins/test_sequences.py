@@ -196,7 +196,7 @@ def test_a_batch_without_rows_is_answered_and_adds_nothing(
     (answer,) = put(client, table, empty, origin=origin, metadata=[{"sequence": 4}])
     assert answer["accepted"]
     assert answer["memory_sequence"] == 4
-    (again,) = put(client, table, numbers(0, 1), origin=origin, metadata=[{"sequence": 4}])
+    (again,) = put(client, table, empty, origin=origin, metadata=[{"sequence": 4}])
     assert again["duplicate"]
     assert query(client, table).num_rows == 0
 

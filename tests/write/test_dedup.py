@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.dml.operation import Operation, Part
-from ingester.errors import DiskFull, IngesterError, OwnedElsewhere, Superseded
+from ingester.errors import BadRequest, DiskFull, IngesterError, OwnedElsewhere, Superseded
 from ingester.origins.origin_table import Event
 from ingester.origins.registry import Origins
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.dedup import Deduplication, uncovered
 from persist.manifest import OriginAction, OriginRun, PartitionKey
+from persist.manifest.actions import Content
 from persist.manifest.origins import fresh, taken_over
 from persist.partitioning import PartitionSpec, split_batch
 from persist.table import TableDefinition
@@ -81,7 +82,9 @@ class Log:
             assert op.origin_sequence is not None
             seq = len(self.applied) + 1
             self.applied.append(op.origin_sequence)
-            self._origins.note_applied("o", TABLE, op.origin_sequence, seq, (), ME)
+            self._origins.note_applied(
+                "o", TABLE, op.origin_sequence, seq, (), ME, content=op.content
+            )
         for each in group:
             each.finish(None)
 
@@ -150,6 +153,27 @@ def test_a_repeat_takes_the_place_of_a_first_copy_that_was_refused() -> None:
     pipeline.log.form(1)
     pipeline.log.commit()
     assert (second.acknowledged, pipeline.log.applied) == ({1: False}, [1])
+
+
+def test_a_repeat_with_other_rows_is_refused_once_the_first_copy_is_durable() -> None:
+    pipeline, outcomes = Pipeline(), dict[int, BaseException | None]()
+
+    def send(digest: int) -> None:
+        made = operation(1)
+        made.content = Content(1, digest)
+        pipeline.dedup.submit(Told(made, lambda op, error: outcomes.update({digest: error})))
+
+    send(1)
+    send(2)
+    assert not outcomes
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    send(3)
+    assert outcomes[1] is None
+    for other in (2, 3):
+        assert isinstance(outcomes[other], BadRequest)
+        assert "sequence 1 of table ns/t was written before with other" in str(outcomes[other])
+    assert pipeline.log.applied == [1]
 
 
 def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> None:

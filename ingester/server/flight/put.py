@@ -214,7 +214,8 @@ class PutCall:
         """
         command = self._command
         deletes = command.type == "delete"
-        target = Target(command.namespace, command.table, command.origin, deletes)
+        numbers_rows = command.numbers == "rows"
+        target = Target(command.namespace, command.table, command.origin, deletes, numbers_rows)
         sent = schema_of(reader, self._shapes, partial(self._check_wide, target))
         first: Any = None
         checked: int | None = None

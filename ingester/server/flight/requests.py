@@ -28,12 +28,16 @@ _MAX_TRANSACTION_BYTES = 128
 
 
 class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The command of a DoPut descriptor, or of its path; ``type`` is write or delete."""
+    """The command of a DoPut descriptor, or of its path; ``type`` is write or delete.
+
+    ``numbers``: what the sequences of the origin number, batches or rows.
+    """
 
     type: str
     namespace: str
     table: str
     origin: str | None = None
+    numbers: str = "batches"
 
 
 class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -238,6 +242,10 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
     command = parse_body("descriptor", descriptor.command, WriteCommand)
     if command.origin is not None:
         _check_origin(command.origin)
+    if command.numbers not in ("batches", "rows"):
+        raise BadRequest(
+            f"descriptor: numbers {shown_name(command.numbers)} is not one of batches, rows"
+        )
     return command
 
 
