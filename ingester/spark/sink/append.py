@@ -2,10 +2,11 @@
 
 The rows of a write become visible together, once. One proposal is committed at most once, however
 often its answer is lost; after a driver has died, ``txn`` (the writer's own version in the
-manifest) tells whether its commit succeeded, and a write that the manifest has is not committed
-again. Files of failed or speculative attempts are garbage. Nothing is deleted here, as a writer
-that does not know whether its commit succeeded must not delete its files
-(``tests/spark/test_append_writer.py``).
+manifest) tells whether its commit succeeded. A write that the manifest has is not committed again,
+and one whose number was committed with other rows is refused. Files of failed or speculative
+attempts are garbage. Nothing is deleted here, as a writer that does not know whether its commit
+succeeded must not delete its files (``tests/spark/test_append_writer.py``,
+``tests/spark/test_other_rows.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyspark.sql.types import StructType
 from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES, FileSink, check_columns
+from ingester.spark.sink.row_digest import RowDigest
 from ingester.spark.sink.writers import WriteId, tell_committed
 from persist.manifest import (
     Action,
@@ -30,11 +32,14 @@ from persist.manifest import (
     Proposal,
     TableState,
     Txn,
+    TxnDiffers,
     UploadExpired,
     VersionSealed,
     WriterIdentity,
     commit,
 )
+from persist.manifest.actions import SequenceContent
+from persist.manifest.draft import MOST_TXN_CONTENTS
 from persist.store import StoreRetry, StoreUnavailable, open_store, retry
 from persist.table import TableDefinition
 
@@ -64,41 +69,72 @@ def commit_patiently(
     return retry(partial(commit, manifest, base, Proposal(actions), writer), COMMIT_RETRY)
 
 
+class _Written(msgspec.Struct, frozen=True):
+    """The files of one task, and what they contain."""
+
+    adds: list[Add]
+    rows: int = 0
+    digest: int = 0
+
+
+NOT_COMPARED = (
+    "a write of this number is committed, so these rows were not; whether they are the same is not"
+    " known any more"
+)
 _encode = msgspec.msgpack.Encoder().encode
-_add = msgspec.msgpack.Decoder(Add).decode
+_written = msgspec.msgpack.Decoder(_Written).decode
 
 
 class AppendSink:
-    """A :class:`Sink` for a table without a key. Parts are encoded ``Add`` actions.
+    """A :class:`Sink` for a table without a key. Parts are the encoded results of tasks.
+
+    Args:
+        numbered: Whether writes have a number, so that a repeat is recognised by its rows.
 
     Raises:
         WriteRefused: The table does not accept the columns of ``schema``.
     """
 
     def __init__(
-        self, options: SourceOptions, schema: StructType, definition: TableDefinition, root: str
+        self,
+        options: SourceOptions,
+        schema: StructType,
+        definition: TableDefinition,
+        root: str,
+        numbered: bool = True,
     ) -> None:
         check_columns(schema, definition)
         self._options = options
         self._definition = definition
         self._root = root
+        self._numbered = numbered
         self._target = options.number("target_file_bytes", 1) or TARGET_FILE_BYTES
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
         """Write one task's rows to files."""
         store = open_store(self._options.url, **self._options.storage)
         sink = FileSink(store, self._root, self._definition, "push", "spark", self._target)
-        return [_encode(add) for add in sink.write(rows)]
+        digest = RowDigest()
+        if self._numbered:
+            sink.digest = digest
+        adds = sink.write(rows)
+        return [_encode(_Written(adds, digest.rows, digest.digest))] if adds else []
 
     def commit(self, parts: Sequence[bytes], write: WriteId | None) -> None:
         """Commit the files as one version of the table, unless a version has them already.
 
         Raises:
             WriteRefused: The write took so long that clean-up may have deleted files, or the table
-                was switched to another generation.
+                was switched to another generation; or its number was committed with other rows.
         """
-        adds = [_add(part) for part in parts]
-        actions: list[Action] = [*adds, *(() if write is None else (Txn(*write),))]
+        tasks = [_written(part) for part in parts]
+        adds = [add for task in tasks for add in task.adds]
+        actions: list[Action] = list(adds)
+        if write is not None:
+            rows = sum(task.rows for task in tasks)
+            digest = sum(task.digest for task in tasks) % 2**64
+            content = SequenceContent(write.number, rows, digest)
+            actions.append(Txn(write.app_id, write.number, (content,)))
         if not actions:
             return
         try:
@@ -113,11 +149,51 @@ class AppendSink:
                 f"nothing was committed: the table was switched to generation {exc.sealed.next}"
                 " during the write; write the rows again"
             ) from exc
+        except TxnDiffers as exc:
+            if write is None or not write.of_stream or exc.known is not None:
+                raise WriteRefused(f"nothing was committed: {_unequal(exc, write)}") from exc
+            # A stream has committed all batches with rows below its newest.
+            tell_committed(self._options, again=True, rows=exc.sent.rows, warning=NOT_COMPARED)
+            return
+        again = bool(adds) and adds[0].path not in state.files
+        told: dict[str, object] = {}
+        if again and write is not None and not _is_kept(state, write):
+            told["warning"] = NOT_COMPARED
         tell_committed(
             self._options,
             version=state.version,
-            again=bool(adds) and adds[0].path not in state.files,
+            again=again,
             rows=sum(add.rows for add in adds),
             files=len(adds),
             bytes=sum(add.bytes for add in adds),
+            **told,
         )
+
+
+def _is_kept(state: TableState, write: WriteId) -> bool:
+    """Whether the version knows what a write contained, so that a repeat was compared with it."""
+    contents = state.txn_contents.get(write.app_id, ())
+    return any(each.sequence == write.number for each in contents)
+
+
+def _unequal(exc: TxnDiffers, write: WriteId | None) -> str:
+    """Why a write of a number that is not above the newest is refused, and what helps."""
+    number, rows, newest, known = exc.sent.sequence, exc.sent.rows, exc.newest, exc.known
+    if write is not None and write.of_stream:
+        assert known is not None
+        return (
+            f"batch {number} of this stream is committed with other rows ({known.rows} rows then,"
+            f" {rows} now; the newest committed batch is {newest}). The checkpoint was restored to"
+            " an earlier state, or the source has changed. Start the stream with a new"
+            " checkpointLocation, and its source behind the rows that the table has"
+        )
+    helps = "use a higher txn_version, or another txn_app_id"
+    if known is not None:
+        return (
+            f"txn_version {number} is committed with other rows ({known.rows} rows then, {rows}"
+            f" now; the newest is {newest}): for new rows {helps}"
+        )
+    return (
+        f"txn_version {number} is below {newest}, which is committed, and is not known to be"
+        f" committed itself (the newest {MOST_TXN_CONTENTS} are known): {helps}"
+    )

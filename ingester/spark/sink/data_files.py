@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from ingester.conversion import converted
 from ingester.schema.types import takes
 from ingester.spark.errors import WriteRefused
+from ingester.spark.sink.row_digest import RowDigest
 from ingester.spark.versions import arrow_schema
 from persist.manifest import Add
 from persist.parquet.encode import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
@@ -126,6 +127,7 @@ class FileSink:
         writer: The writer of the files in the manifest.
         target_bytes: Size of a file, as rows in memory.
         compression: The codec, for :meth:`put` with a number of files.
+        digest: Digests the rows, if that is wanted.
     """
 
     store: FileStore
@@ -135,6 +137,7 @@ class FileSink:
     writer: str
     target_bytes: int = TARGET_FILE_BYTES
     compression: Compression = ZSTD
+    digest: RowDigest | None = None
     adds: list[Add] = field(default_factory=list)
     """The files written so far, for a commit to list."""
     _held: PartitionedRows = field(init=False)
@@ -160,6 +163,8 @@ class FileSink:
         for batch in batches:
             rows = table_rows(batch, self.definition.schema)
             check_required(rows, self.definition.schema)
+            if self.digest is not None:
+                self.digest.add(rows)
             self._take(rows)
             while self.held_bytes > HELD_BYTES:
                 self._flush(self._held.largest())

@@ -181,7 +181,7 @@ class UpsertSink:
         """Send the rows of all files to the daemon in one transaction, unless it has them."""
         if not parts:
             return
-        app_id, number = write or (self._own_id, 0)
+        app_id, number, _ = write or WriteId(self._own_id, 0)
         sequence = number + 1
         staging, options = self._staging(), self._options
         paths = [file.path for file in parts]

@@ -4,7 +4,8 @@
     driver   ``Sink.commit`` of all messages ◀──┘  the whole write becomes visible, once
 
 A streaming batch is identified by the query's id, which its checkpoint keeps, and the batch's
-number; a batch write by ``txn_app_id`` and ``txn_version``, if given.
+number; a batch write by ``txn_app_id`` and ``txn_version``, if given. A repeat must have the same
+rows.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class WriteId(NamedTuple):
 
     app_id: str
     number: int
+    of_stream: bool = False
+    """Whether numbers are consecutive, as those of a stream's batches."""
 
 
 class Sink(Protocol):
@@ -92,7 +95,7 @@ class StreamWriter(StreamArrowWriter):
         if parts:
             query_id = results[0].query_id
             assert query_id is not None, "Spark sets the query id in tasks of a stream"
-            self._sink.commit(parts, WriteId(query_id, batchId))
+            self._sink.commit(parts, WriteId(query_id, batchId, of_stream=True))
 
 
 def tell_committed(options: SourceOptions, **facts: object) -> None:

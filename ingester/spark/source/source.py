@@ -126,7 +126,7 @@ class IngesterSource(DataSource):
         """A batch write of rows of this schema."""
         from ingester.spark.sink.writers import BatchWriter
 
-        options, sink = _sink(self.options, schema, overwrite)
+        options, sink = _sink(self.options, schema, overwrite, stream=False)
         return BatchWriter(sink, options)
 
     @plainly
@@ -134,7 +134,7 @@ class IngesterSource(DataSource):
         """A streaming write of rows of this schema."""
         from ingester.spark.sink.writers import StreamWriter
 
-        return StreamWriter(_sink(self.options, schema, overwrite)[1])
+        return StreamWriter(_sink(self.options, schema, overwrite, stream=True)[1])
 
     def _settle(self, options: SourceOptions) -> tuple[SourceOptions, int]:
         """The options with the generation set, and the manifest version; fixed at first use."""
@@ -155,7 +155,7 @@ def _rows(state: TableState, schema: StructType, options: SourceOptions) -> Sour
 
 
 def _sink(
-    options: Mapping[str, str], schema: StructType, overwrite: bool
+    options: Mapping[str, str], schema: StructType, overwrite: bool, *, stream: bool
 ) -> tuple[SourceOptions, Sink]:
     from ingester.spark.sink.append import AppendSink
     from ingester.spark.sink.upsert import UpsertSink
@@ -176,6 +176,8 @@ def _sink(
             " daemons and not in Spark; write through a daemon, with ingester.client in"
             " foreachBatch or mapInArrow, or write to another table"
         )
-    kind = UpsertSink if definition.keyed else AppendSink
     said = said.at(manifest.table_version)
-    return said, kind(said, schema, definition, manifest.root)
+    if definition.keyed:
+        return said, UpsertSink(said, schema, definition, manifest.root)
+    numbered = stream or said.txn()[1] is not None
+    return said, AppendSink(said, schema, definition, manifest.root, numbered)
