@@ -67,7 +67,7 @@ from .errors import (
 from .inputs import Data
 from .retry import NEVER, RetryPolicy
 from .streams import QueryStream
-from .sync_stream import SyncAnswer, SyncColumn, SyncStream
+from .sync_stream import SyncAnswer, SyncColumn, SyncContent, SyncStream
 from .wire import (
     BatchSource,
     Filter,
@@ -110,6 +110,7 @@ __all__ = [
     "StoredCheckpoint",
     "SyncAnswer",
     "SyncColumn",
+    "SyncContent",
     "SyncStream",
     "TableCopy",
     "TableDescription",

@@ -28,9 +28,20 @@ class SyncColumn(msgspec.Struct, frozen=True):
     name: str
 
 
-class SyncAnswer(WriteAnswer, frozen=True):
-    """The answer to a message; ``code`` and the later fields are set if it is refused for now."""
+class SyncContent(msgspec.Struct, frozen=True):
+    """What a transaction contains: its row count, and a 64-bit digest of the caller's choice."""
 
+    rows: int
+    digest: int
+
+
+class SyncAnswer(WriteAnswer, frozen=True):
+    """The answer to a message; ``code`` and the later fields are set if it is refused for now.
+
+    ``compared``: a duplicate is known to have the content that was sent with it.
+    """
+
+    compared: bool = False
     code: str = ""
     message: str = ""
     retry_after_s: float | None = None
@@ -41,8 +52,8 @@ class SyncAnswer(WriteAnswer, frozen=True):
 _answer = msgspec.json.Decoder(SyncAnswer).decode
 _NOTHING = pa.record_batch([], schema=pa.schema([]))
 _DETAILS = ("retry_after_s", "owner", "endpoint")
-_UNKNOWN = "unknown field `epoch`"
-"""The refusal of an older daemon, which has applied nothing."""
+_NEWER = ("epoch", "content")
+"""The fields that an older daemon refuses as unknown; it has applied nothing then."""
 
 
 class SyncStream:
@@ -97,19 +108,23 @@ class SyncStream:
         *,
         begin: bool = False,
         sequence: int | None = None,
+        content: SyncContent | None = None,
     ) -> SyncAnswer:
         """Send one message until it is accepted; ``sequence`` closes the transaction.
 
         Args:
             columns: The role of each field of the batch.
             begin: Drop any open transaction, also another client's.
+            content: With ``sequence``: a repeat of this sequence with another content is refused.
+                It must not depend on how the transaction is divided into messages.
 
         Returns:
             The answer. If ``first`` is true, another daemon took the earlier messages: send the
             open transaction again from its first message.
 
         Raises:
-            InvalidRequest: The message or the transaction is invalid; the transaction is dropped.
+            InvalidRequest: The message or the transaction is invalid, or the sequence was committed
+                with another content; the transaction is dropped.
             Restarted: The daemon's process has changed and has not applied the message, or the
                 stream now goes to the owner of the table. Ask for the origin's position and
                 continue there.
@@ -127,6 +142,7 @@ class SyncStream:
             "sequence": sequence,
             "transaction": self._transaction,
             "epoch": self.epoch if self._tells_epoch else None,
+            "content": content,
         }
         self._commit = sequence
         retry = RetryState(self._retry, random.random)
@@ -134,8 +150,9 @@ class SyncStream:
             try:
                 answer = self._sent(given(fields), batch)
             except InvalidRequest as exc:
-                if fields["epoch"] is not None and _UNKNOWN in str(exc):
-                    self._tells_epoch, fields["epoch"] = False, None
+                if (refused := _refused_as_unknown(fields, exc)) is not None:
+                    fields[refused] = None
+                    self._tells_epoch &= refused != "epoch"
                     continue
                 self._end_transaction()
                 raise
@@ -168,3 +185,9 @@ class SyncStream:
             return _answer(self._connection.exchange(encode(about | fields), batch))
         except ClientError as exc:
             raise self._connection.with_hint(exc, "sync") from exc
+
+
+def _refused_as_unknown(fields: dict[str, Any], exc: InvalidRequest) -> str | None:
+    """The field that an older daemon does not know; None if that is not what is wrong."""
+    given_fields = (name for name in _NEWER if fields[name] is not None)
+    return next((name for name in given_fields if f"unknown field `{name}`" in str(exc)), None)

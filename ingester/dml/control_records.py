@@ -26,6 +26,7 @@ from ingester.dml.record import (
     encode_operation,
     operation_of,
 )
+from persist.manifest.actions import Content
 from wal import Entry, RecordKind
 
 # msgspec reports text that is not UTF-8 with Python's own exception.
@@ -67,15 +68,19 @@ def head_of(sizes: Sequence[int]) -> bytes:
 
 
 def make_transaction(
-    tables: Sequence[TableRows], origin: tuple[str, int], changes: int
+    tables: Sequence[TableRows],
+    origin: tuple[str, int],
+    changes: int,
+    content: Content | None = None,
 ) -> Transaction:
     """Return a transaction with its log record.
 
     Args:
         origin: its name, and the transaction's sequence.
         changes: number of row changes that the rows were made of.
+        content: what the transaction contains, if it is to be noted.
     """
-    payloads = [encode_operation(rows, origin) for rows in tables]
+    payloads = [encode_operation(rows, origin, content=content) for rows in tables]
     sizes = [sum(memoryview(piece).nbytes for piece in pieces) for pieces in payloads]
     entry = Entry(
         RecordKind.OPERATION,
@@ -86,6 +91,8 @@ def make_transaction(
     operations = tuple(
         operation_of(rows, size, origin) for rows, size in zip(tables, sizes, strict=True)
     )
+    for operation in operations:
+        operation.content = content
     return Transaction(operations, entry, changes)
 
 

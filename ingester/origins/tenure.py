@@ -55,7 +55,7 @@ class Tenure:
         self._sequences = array("q")
         self._op_seqs = array("Q")
         self._row_counts = array("q")
-        self._digests = array("I")
+        self._digests = array("Q")
         self._head = 0
         self._trimmed: int | None = None
         self._holders: dict[Hashable, int] = {}

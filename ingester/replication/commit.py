@@ -48,6 +48,7 @@ from ingester.replication.open_transactions import TableChanges
 from ingester.write.dedup import without_covered
 from ingester.write.operation_log import OperationLog
 from ingester.write.partition_room import PartitionRoom
+from persist.manifest.actions import Content
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import PartitionValueTooLong, split_batch
 from persist.table import TableDefinition, TableKey
@@ -178,30 +179,40 @@ class TransactionCommit:
         return self._lookup.applied_seq()
 
     async def commit(
-        self, tables: Mapping[TableKey, TableChanges], origin: str, sequence: int
+        self,
+        tables: Mapping[TableKey, TableChanges],
+        origin: str,
+        sequence: int,
+        content: Content | None = None,
     ) -> Transaction | None:
         """Commit a transaction to the tables that lack it.
+
+        Args:
+            content: what it contains; a repeat of its sequence must contain the same.
 
         Returns:
             The logged transaction once it is durable and visible; None if every table has it.
 
         Raises:
-            BadRequest: invalid rows.
+            BadRequest: invalid rows, or a sequence that contained something else.
             ReplacedByCopy: a copy has replaced one of its tables since its first message.
             IngesterError: a table or the log refuses it.
         """
         new = [
             found
             for key, changes in tables.items()
-            if (found := await self._dedup.new_in(key, changes, origin, sequence)) is not None
+            if (found := await self._dedup.new_in(key, changes, (origin, sequence), content))
+            is not None
         ]
         if not new:
             return None
-        transaction = await self._log(new, origin, sequence)
+        transaction = await self._log(new, origin, sequence, content)
         self._on_logged(transaction)
         return transaction
 
-    async def _log(self, new: list[NewChanges], origin: str, sequence: int) -> Transaction:
+    async def _log(
+        self, new: list[NewChanges], origin: str, sequence: int, content: Content | None
+    ) -> Transaction:
         exclusive = False
         while True:
             shares = await trio.to_thread.run_sync(_fold_all, new)
@@ -216,7 +227,7 @@ class TransactionCommit:
                     # Invariant: under the latch no copy replaces the table.
                     share.new.table.check_shape(share.definition)
                 transaction = await trio.to_thread.run_sync(
-                    self._encoded, shares, (origin, sequence)
+                    self._encoded, shares, (origin, sequence), content
                 )
                 # A column added meanwhile may have values to keep.
                 if all(share.new.table.definition is share.definition for share in shares):
@@ -244,9 +255,11 @@ class TransactionCommit:
                 left.callback(self._partitions.leave, operation)
             yield
 
-    def _encoded(self, shares: list[_Share], origin: tuple[str, int]) -> Transaction:
+    def _encoded(
+        self, shares: list[_Share], origin: tuple[str, int], content: Content | None
+    ) -> Transaction:
         changes = sum(share.changes.rows for share in shares)
-        return make_transaction([self._rows(share) for share in shares], origin, changes)
+        return make_transaction([self._rows(share) for share in shares], origin, changes, content)
 
     def _rows(self, share: _Share) -> TableRows:
         (table, sent, covered), definition = share.new, share.definition

@@ -16,6 +16,7 @@ from ingester.replication.open_transactions import TableChanges
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_takeover import OriginTakeover
 from persist.manifest import PartitionKey
+from persist.manifest.actions import Content
 from persist.table import TableDefinition, TableKey
 
 
@@ -49,15 +50,24 @@ class TransactionDedup:
         """The sequence from which this daemon owns an origin in a table."""
 
     async def new_in(
-        self, key: TableKey, changes: TableChanges, origin: str, sequence: int
+        self,
+        key: TableKey,
+        changes: TableChanges,
+        numbered: tuple[str, int],
+        content: Content | None = None,
     ) -> NewChanges | None:
         """Prepare a table for its part of a transaction; None if it has the sequence.
 
+        Args:
+            numbered: the origin and the sequence.
+            content: what the transaction contains, if that is known.
+
         Raises:
-            BadRequest, UnknownTable, OwnedElsewhere, StoreUnreachable
+            BadRequest: also for a sequence that contained something else.
+            UnknownTable, OwnedElsewhere, StoreUnreachable
             ReplacedByCopy: a copy has replaced the table.
         """
-        definition = changes.definition
+        (origin, sequence), definition = numbered, changes.definition
         self.check_plain(key, definition)
         table = await self._catalog.prepare_write(*key, definition.schema, definition)
         self.check_plain(key, table.definition)
@@ -67,9 +77,12 @@ class TransactionDedup:
                 f" {list(table.definition.primary_key) or 'none'}"
             )
         origin_table = await self._owned(table, origin, sequence)
-        if not origin_table.is_new(sequence):
-            return None
-        return NewChanges(table, changes, origin_table.covered(sequence))
+        covered: frozenset[PartitionKey] = frozenset()
+        if new := origin_table.is_new(sequence):
+            covered = origin_table.covered(sequence)
+        if covered or not new:
+            origin_table.check_repeat(sequence, content)
+        return NewChanges(table, changes, covered) if new else None
 
     def check_plain(self, key: TableKey, definition: TableDefinition) -> None:
         """Raise ``NotAvailable`` for a table with transformers, which change rows."""

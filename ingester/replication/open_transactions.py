@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ingester.errors import BadRequest
 from ingester.replication.fold import Changes
+from persist.manifest.actions import Content
 from persist.table import TableDefinition, TableKey
 
 OPEN_AT_ONCE = 2
@@ -53,6 +54,8 @@ class Message(NamedTuple):
     """The table that the message names, even without rows."""
     sequence: int | None = None
     """The transaction's sequence if the message has one, also before its last message."""
+    content: Content | None = None
+    """What the transaction contains, in its last message, if the client says so."""
 
 
 @dataclass(slots=True)

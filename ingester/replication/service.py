@@ -53,6 +53,8 @@ class OriginProgress(NamedTuple):
     memory_sequence: int | None
     durable_sequence: int | None
     first: bool
+    compared: bool = False
+    """Whether a duplicate is known to contain the same as the first copy."""
 
 
 class ReplicationStatistics(NamedTuple):
@@ -212,17 +214,20 @@ class Replication:
         tables = grown.tables() or await self._without_rows(origin, message.table)
         self._committing += 1
         try:
-            done = await self._commit.commit(tables, origin, sequence)
+            done = await self._commit.commit(tables, origin, sequence, message.content)
         finally:
             self._committing -= 1
         if done is not None:
             self._logged_open.discard(origin)
         self._drop(origin)
         if done is None:
-            return self._standing(origin, duplicate=bool(tables))
+            standing = self._standing(origin, duplicate=bool(tables))
+            known = [self._origins.table(origin, key).content(sequence) for key in tables]
+            compared = standing.duplicate and message.content is not None and None not in known
+            return standing._replace(compared=compared)
         # The rows of a transaction whose files survived a lost log are left out.
-        known = bool(grown.messages) and not any(each.rows for each in done.operations)
-        return self._standing(origin, done.last_seq, duplicate=known)
+        left_out = bool(grown.messages) and not any(each.rows for each in done.operations)
+        return self._standing(origin, done.last_seq, duplicate=left_out)
 
     async def _without_rows(
         self, origin: str, named: TableKey | None

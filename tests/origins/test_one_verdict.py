@@ -196,7 +196,7 @@ def by_replication(daemon: Daemon) -> tuple[Rows, set[int]]:
         dedup = TransactionDedup(catalog, takeover)
         for sequence in range(LAST + 1):
             try:
-                found = await dedup.new_in(TABLE, TableChanges(DEFINITION), NAME, sequence)
+                found = await dedup.new_in(TABLE, TableChanges(DEFINITION), (NAME, sequence))
             except OwnedElsewhere:
                 refused.add(sequence)
                 continue

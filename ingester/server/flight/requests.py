@@ -25,6 +25,7 @@ MAX_BODY_BYTES = 4 << 20
 MAX_CRITERIA_BYTES = 1 << 16
 _MAX_ORIGIN_BYTES = 255
 _MAX_TRANSACTION_BYTES = 128
+MAX_DIGEST = 2**64
 
 
 class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,6 +41,13 @@ class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numbers: str = "batches"
 
 
+class SyncContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client says that its transaction contains; the digest is of the client's choice."""
+
+    rows: int
+    digest: int
+
+
 class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The command of a replication message; see :mod:`ingester.replication`."""
 
@@ -52,6 +60,7 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: bool = True
     transaction: str | None = None
     epoch: int | None = None
+    content: SyncContent | None = None
     columns: list[MessageColumn] = []
 
 
@@ -254,6 +263,13 @@ def _parsed_sync(body: bytes) -> SyncCommand:
     _check_origin(command.origin)
     if command.sequence is not None and not 0 <= command.sequence <= MAX_SEQUENCE:
         raise BadRequest(f"descriptor: sequence {command.sequence} is out of range")
+    content = command.content
+    if content is not None and not (
+        0 <= content.rows <= MAX_SEQUENCE and 0 <= content.digest < MAX_DIGEST
+    ):
+        raise BadRequest(
+            "descriptor: content: rows and digest must be whole numbers, the digest below 2^64"
+        )
     name = command.transaction
     if name is not None and not 0 < len(name.encode()) <= _MAX_TRANSACTION_BYTES:
         raise BadRequest(f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes")

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from ingester.copies.copies import Copies
 from ingester.copies.table_copy import CopyName, IncomingCopy
@@ -39,11 +39,14 @@ from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.write.acknowledgement import PutAnswer
 from ingester.write.operation_maker import OperationMaker
+from persist.manifest.actions import Content
 
 
 class SyncPutAnswer(PutAnswer, frozen=True):
     """The answer to a replication message; the fields from ``code`` on explain a refusal."""
 
+    compared: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the content of a duplicate was compared; only if the message has a content."""
     code: str | msgspec.UnsetType = msgspec.UNSET
     message: str | msgspec.UnsetType = msgspec.UNSET
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
@@ -109,7 +112,8 @@ class SyncCall:
         commits_as = command.sequence if command.last else None
         rows = None if batch is None else self._typed(batch)
         table = (command.namespace, command.table)
-        return Message(self._identity, commits_as, rows, table, command.sequence)
+        content = None if command.content is None else Content(*astuple(command.content))
+        return Message(self._identity, commits_as, rows, table, command.sequence, content)
 
     def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
         command = self._command
@@ -146,7 +150,10 @@ class SyncCall:
         )
 
     def _answer(self, accepted: bool, standing: OriginProgress) -> SyncPutAnswer:
-        return SyncPutAnswer(accepted=accepted, epoch=self._epoch, **standing._asdict())
+        told = standing._asdict()
+        if self._command.content is None:
+            del told["compared"]
+        return SyncPutAnswer(accepted=accepted, epoch=self._epoch, **told)
 
 
 def _too_large(nbytes: float, limit: int) -> BadRequest:
