@@ -130,3 +130,27 @@ def test_without_its_daemon_a_keyed_table_is_not_written(
 ) -> None:
     with pytest.raises(Exception, match="has a primary key: set the option endpoint"):
         save(spark.sql("SELECT 1L AS k"), url, stock)
+
+
+def test_a_version_with_other_rows_or_below_the_newest_is_refused(
+    spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, stock: Table
+) -> None:
+    def nightly(
+        version: int, *values: tuple[int, int], app: str = "", persists: bool = False
+    ) -> None:
+        frame = spark.createDataFrame(values, "k bigint, v bigint").repartition(2)
+        options = {"txn_app_id": f"{stock[1]}{app}", "txn_version": version, "persist": persists}
+        save(frame, url, stock, endpoint=daemon.flight, **options)
+
+    nightly(3, (1, 100), (2, 200))
+    for persists in (False, True):  # known from memory, and from the manifest
+        for other in ([(1, 100), (2, 201)], [(1, 100)], [(1, 200), (2, 100)]):
+            with pytest.raises(Exception, match=r"txn_version 3 is committed with other rows"):
+                nightly(3, *other, persists=persists)
+        nightly(3, (2, 200), (1, 100), persists=True)
+    with pytest.raises(Exception, match=r"txn_version 2 is below 3.* another txn_app_id"):
+        nightly(2, (1, 50))
+    assert rows(client, stock) == {1: (100, None), 2: (200, None), 3: (30, "c")}
+    nightly(2, (1, 50), app="-backfill")
+    nightly(4, (2, 201))
+    assert rows(client, stock) == {1: (50, None), 2: (201, None), 3: (30, "c")}

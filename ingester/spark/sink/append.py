@@ -23,7 +23,13 @@ from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.sink.data_files import TARGET_FILE_BYTES, FileSink, check_columns
 from ingester.spark.sink.row_digest import RowDigest
-from ingester.spark.sink.writers import WriteId, tell_committed
+from ingester.spark.sink.writers import (
+    NOT_COMPARED,
+    WriteId,
+    check_unknown,
+    other_rows,
+    tell_committed,
+)
 from persist.manifest import (
     Action,
     Add,
@@ -39,7 +45,6 @@ from persist.manifest import (
     commit,
 )
 from persist.manifest.actions import SequenceContent
-from persist.manifest.draft import MOST_TXN_CONTENTS
 from persist.store import StoreRetry, StoreUnavailable, open_store, retry
 from persist.table import TableDefinition
 
@@ -77,10 +82,6 @@ class _Written(msgspec.Struct, frozen=True):
     digest: int = 0
 
 
-NOT_COMPARED = (
-    "a write of this number is committed, so these rows were not; whether they are the same is not"
-    " known any more"
-)
 _encode = msgspec.msgpack.Encoder().encode
 _written = msgspec.msgpack.Decoder(_Written).decode
 
@@ -150,9 +151,11 @@ class AppendSink:
                 " during the write; write the rows again"
             ) from exc
         except TxnDiffers as exc:
-            if write is None or not write.of_stream or exc.known is not None:
-                raise WriteRefused(f"nothing was committed: {_unequal(exc, write)}") from exc
-            # A stream has committed all batches with rows below its newest.
+            assert write is not None, "only a numbered write has a content"
+            if exc.known is not None:
+                told_rows = f"{exc.known.rows} rows then, {exc.sent.rows} now"
+                raise other_rows(write, told_rows) from exc
+            check_unknown(write, exc.newest)
             tell_committed(self._options, again=True, rows=exc.sent.rows, warning=NOT_COMPARED)
             return
         again = bool(adds) and adds[0].path not in state.files
@@ -174,26 +177,3 @@ def _is_kept(state: TableState, write: WriteId) -> bool:
     """Whether the version knows what a write contained, so that a repeat was compared with it."""
     contents = state.txn_contents.get(write.app_id, ())
     return any(each.sequence == write.number for each in contents)
-
-
-def _unequal(exc: TxnDiffers, write: WriteId | None) -> str:
-    """Why a write of a number that is not above the newest is refused, and what helps."""
-    number, rows, newest, known = exc.sent.sequence, exc.sent.rows, exc.newest, exc.known
-    if write is not None and write.of_stream:
-        assert known is not None
-        return (
-            f"batch {number} of this stream is committed with other rows ({known.rows} rows then,"
-            f" {rows} now; the newest committed batch is {newest}). The checkpoint was restored to"
-            " an earlier state, or the source has changed. Start the stream with a new"
-            " checkpointLocation, and its source behind the rows that the table has"
-        )
-    helps = "use a higher txn_version, or another txn_app_id"
-    if known is not None:
-        return (
-            f"txn_version {number} is committed with other rows ({known.rows} rows then, {rows}"
-            f" now; the newest is {newest}): for new rows {helps}"
-        )
-    return (
-        f"txn_version {number} is below {newest}, which is committed, and is not known to be"
-        f" committed itself (the newest {MOST_TXN_CONTENTS} are known): {helps}"
-    )

@@ -4,9 +4,9 @@
     driver       staged rows ─▶ sync stream ─▶ one operation of the daemon's log
 
 The rows of a write become visible together, once. The origin is the query and the sequence its
-batch, so a batch that the daemon already has is not sent again, and an unfinished transaction
-leaves nothing. If a key occurs twice in one task, the last row counts; between tasks there is no
-order (``tests/spark/test_keyed_driver.py``).
+batch. A batch that the daemon already has is compared by its row count and a digest, and refused if
+it has other rows; an unfinished transaction leaves nothing. If a key occurs twice in one task, the
+last row counts; between tasks there is no order (``tests/spark/test_keyed_driver.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
@@ -24,13 +24,28 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql.types import StructType
 
-from ingester.client import Client, ClientError, TimedOut, Unavailable, UnknownOutcome, Unreachable
-from ingester.client.sync_stream import SyncColumn, SyncStream
+from ingester.client import (
+    Client,
+    ClientError,
+    InvalidRequest,
+    TimedOut,
+    Unavailable,
+    UnknownOutcome,
+    Unreachable,
+)
+from ingester.client.sync_stream import SyncColumn, SyncContent, SyncStream
 from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.columns import OPERATION
 from ingester.spark.sink.data_files import check_columns, table_rows
-from ingester.spark.sink.writers import WriteId, tell_committed
+from ingester.spark.sink.row_digest import RowDigest
+from ingester.spark.sink.writers import (
+    NOT_COMPARED,
+    WriteId,
+    check_unknown,
+    other_rows,
+    tell_committed,
+)
 from persist.backoff import Backoff
 from persist.parquet.encode import encode
 from persist.parquet.reading import sparse_rows
@@ -50,6 +65,19 @@ class StagedFile(NamedTuple):
     path: str
     bytes: int
     """Size in the store."""
+    rows: int = 0
+    digest: int = 0
+    """As of :class:`RowDigest`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """What the daemon is told about a write."""
+
+    sequence: int
+    content: SyncContent
+    write: WriteId | None
+    warnings: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +125,10 @@ class Staging:
         path = f"{self.root}/data/_staging/{uuid.uuid4().hex}.parquet"
         content = encode([SparseRows.of(batches, self.schema).table()], {})
         self.store.put(path, content)
-        return StagedFile(path, len(content))
+        digest = RowDigest()
+        for batch in batches:
+            digest.add(batch)
+        return StagedFile(path, len(content), digest.rows, digest.digest)
 
     def _check(self, rows: pa.RecordBatch) -> None:
         for name in self.definition.primary_key:
@@ -135,6 +166,8 @@ def forget(store: ObjectStore, paths: Iterable[str]) -> None:
 
 MESSAGE_BYTES = 8 << 20
 """Size of one message: a quarter of the daemon's limit, as a batch may be larger there."""
+_DIFFERS = "with other rows"
+"""What the daemon says of a sequence that was committed with another content."""
 PATIENCE_S = 120.0
 """How long a daemon may be unreachable or busy before the write fails."""
 
@@ -182,7 +215,10 @@ class UpsertSink:
         if not parts:
             return
         app_id, number, _ = write or WriteId(self._own_id, 0)
-        sequence = number + 1
+        content = SyncContent(
+            sum(file.rows for file in parts), sum(file.digest for file in parts) % 2**64
+        )
+        commit = _Commit(number + 1, content, write)
         staging, options = self._staging(), self._options
         paths = [file.path for file in parts]
         # Includes the table, as the daemon counts an origin's sequences over all tables.
@@ -190,21 +226,22 @@ class UpsertSink:
         origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
         with Client(options.given["endpoint"], options=options.connection()) as client:
             stream = client.sync(options.namespace, origin)
-            rows = self._handed_over(stream, staging, paths, sequence)
+            rows = self._handed_over(stream, staging, paths, commit, compare=write is not None)
             until = time.monotonic() + PATIENCE_S
-            while self._persist and not self._in_files(client, stream, sequence):
+            while self._persist and not self._in_files(client, stream, commit.sequence):
                 if time.monotonic() > until:
                     raise WriteRefused(f"option persist: not in files after {PATIENCE_S:g} s")
                 # The daemon has lost its disk: send the staged rows again.
-                rows = self._handed_over(stream, staging, paths, sequence) or rows
+                rows = self._handed_over(stream, staging, paths, commit) or rows
         forget(staging.store, paths)
         tell_committed(
             options,
-            sequence=sequence,
+            sequence=commit.sequence,
             again=rows == 0,
             rows=rows,
             files=len(parts),
             bytes=sum(file.bytes for file in parts),
+            **commit.warnings,
         )
 
     def _in_files(self, client: Client, stream: SyncStream, sequence: int) -> bool:
@@ -216,16 +253,32 @@ class UpsertSink:
             return False  # _handed_over waits for the daemon
 
     def _handed_over(
-        self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
+        self,
+        stream: SyncStream,
+        staging: Staging,
+        paths: Sequence[str],
+        commit: _Commit,
+        *,
+        compare: bool = False,
     ) -> int:
-        """Send the rows, with retries. Returns their number; 0 if the daemon had them."""
+        """Send the rows, with retries. Returns their number; 0 if the daemon had them.
+
+        Args:
+            compare: Send them also if the daemon has the sequence, so that it compares them.
+        """
         until, backoff = time.monotonic() + PATIENCE_S, Backoff(0.1, 5.0, Random())
         while True:
             try:
-                if (stream.standing().memory_sequence or 0) >= sequence:
+                known = (stream.standing().memory_sequence or 0) >= commit.sequence
+                if known and not compare:
                     return 0
-                if (rows := self._sent(stream, staging, paths, sequence)) is not None:
+                compare = False  # what a later attempt finds may be of this one
+                if (rows := self._sent(stream, staging, paths, commit)) is not None:
                     return rows
+            except InvalidRequest as exc:
+                if commit.write is None or _DIFFERS not in str(exc):
+                    raise
+                raise other_rows(commit.write, f"{commit.content.rows} now") from exc
             except ObjectNotFound as exc:
                 raise WriteRefused(
                     "nothing was written: the write took longer than manifest.orphan_grace, after"
@@ -237,7 +290,7 @@ class UpsertSink:
             time.sleep(backoff.next_s())
 
     def _sent(
-        self, stream: SyncStream, staging: Staging, paths: Sequence[str], sequence: int
+        self, stream: SyncStream, staging: Staging, paths: Sequence[str], commit: _Commit
     ) -> int | None:
         """Send all files as one transaction.
 
@@ -257,9 +310,18 @@ class UpsertSink:
                     last = message
                 rows += batch.num_rows
         assert last is not None, "an empty task stages no file"
-        answer = stream.send(self._options.table, *last, begin=begin, sequence=sequence)
+        answer = stream.send(
+            self._options.table,
+            *last,
+            begin=begin,
+            sequence=commit.sequence,
+            content=commit.content,
+        )
         if not answer.accepted:
             return None
+        if answer.duplicate and not answer.compared and commit.write is not None:
+            check_unknown(commit.write, (answer.memory_sequence or 0) - 1)
+            commit.warnings["warning"] = NOT_COMPARED
         return 0 if answer.duplicate else rows
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
@@ -274,10 +336,10 @@ class UpsertSink:
         kept = None if deletes is None else pc.invert(deletes)
         columns += [SyncColumn("new_pk", name) for name in key]
         arrays += [batch.column(n) if kept is None else _where(batch.column(n), kept) for n in key]
-        for field in fields:
-            if field.name not in key and field.name in batch.schema.names:
-                columns.append(SyncColumn("value", field.name))
-                arrays.append(batch.column(field.name))
+        for each in fields:
+            if each.name not in key and each.name in batch.schema.names:
+                columns.append(SyncColumn("value", each.name))
+                arrays.append(batch.column(each.name))
         names = [str(place) for place in range(len(arrays))]
         yield columns, pa.RecordBatch.from_arrays(arrays, names=names)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from ingester.spark.errors import plainly
+from ingester.spark.errors import WriteRefused, plainly
 from ingester.spark.options import SourceOptions
 from ingester.spark.versions import StreamArrowWriter
 
@@ -96,6 +96,43 @@ class StreamWriter(StreamArrowWriter):
             query_id = results[0].query_id
             assert query_id is not None, "Spark sets the query id in tasks of a stream"
             self._sink.commit(parts, WriteId(query_id, batchId, of_stream=True))
+
+
+NOT_COMPARED = (
+    "a write of this number is committed, so these rows were not; whether they are the same is not"
+    " known any more"
+)
+_HELPS = "use a higher txn_version, or another txn_app_id"
+
+
+def other_rows(write: WriteId, told_rows: str) -> WriteRefused:
+    """The error for a write whose number is committed with other rows."""
+    if write.of_stream:
+        return WriteRefused(
+            f"nothing was committed: batch {write.number} of this stream is committed with other"
+            f" rows ({told_rows}). The checkpoint was restored to an earlier state, or the source"
+            " has changed. Start the stream with a new checkpointLocation, and its source behind"
+            " the rows that the table has"
+        )
+    return WriteRefused(
+        f"nothing was committed: txn_version {write.number} is committed with other rows"
+        f" ({told_rows}): for new rows {_HELPS}"
+    )
+
+
+def check_unknown(write: WriteId, newest: int) -> None:
+    """Check a write that is not above the newest committed one, and whose content is not known.
+
+    Raises:
+        WriteRefused: It may never have been committed. (A stream commits its batches one after the
+            other.)
+    """
+    if not write.of_stream and write.number < newest:
+        raise WriteRefused(
+            f"nothing was committed: txn_version {write.number} is below {newest}, which is"
+            " committed, and is not known to be committed itself (the contents of only the newest"
+            f" versions are kept): {_HELPS}"
+        )
 
 
 def tell_committed(options: SourceOptions, **facts: object) -> None:
