@@ -278,7 +278,20 @@ def test_what_cannot_be_is_refused_by_name_and_nothing_is_written(
     with refused(match="region a, where pushes are stored: the folder of its store does not exist"):
         push(frame, *TABLE, config=gone)
     assert everything(config) == before
-    assert push(frame, *TABLE, config=config, push_id="first").rows == 20, "it is over, and was so"
+
+
+def test_a_push_that_is_over_says_that_other_rows_need_another_id(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = regions_in(tmp_path)
+    frame = spark.range(20).selectExpr("id", "concat('h', id) as host")
+    push(frame, *TABLE, config=config, push_id="first")
+    other = frame.limit(3)
+    assert push(other, *TABLE, config=config, push_id="first").rows == 20
+    assert "push first is over, with 20 rows: the rows of this call were neither" in caplog.text
+    with pytest.raises(PushRefused, match="over, with 20 rows, not the expected 3: push other"):
+        push(other, *TABLE, config=config, push_id="first", expected_rows=3)
+    assert push(other, *TABLE, config=config, push_id="second", expected_rows=3).rows == 3
 
 
 def test_what_stands_for_a_partition_in_spark_is_what_files_are_laid_out_by(

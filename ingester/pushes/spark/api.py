@@ -68,7 +68,9 @@ def push(
         regions: Some of the configured regions by name; all by default. Without ``config`` the
             regions themselves, which go live at once, without hooks.
         push_id: Identifies the push; random by default. An unfinished push with this id is resumed,
-            and its rows are written only if no region has them. A finished one is not repeated.
+            and its rows are written only if they were not written yet. A finished one is not
+            repeated. In both cases a warning says how many rows were written before: they are not
+            compared, which would take another job. Other rows need another id.
         params: Parameters for hooks.
         replay_since: Since when rows streamed into the previous generation are copied into the new
             one: ``"start"`` of the push, a time (ISO 8601), or a manifest version.
@@ -82,8 +84,8 @@ def push(
 
     Raises:
         PySparkMissing: ``pip install '.[spark]'``.
-        PushRefused: The frame does not fit the tables, or the id belongs to another push. Nothing
-            was started.
+        PushRefused: The frame does not fit the tables, or the id belongs to another push, or to one
+            that is over with other than ``expected_rows``. Nothing was started.
         PushConfigError, HookConfigError: The configuration is invalid; nothing was started.
         PushFailed: The push has ended and is not live in every region; see its ``result``.
         persist.manifest.ManifestError: The table of a region cannot be read; nothing was started.
@@ -165,7 +167,9 @@ class _PushCall:
         pushes, name = PushStore(store), controller_name()
         held = self._held(pushes, name, columns, lead)
         if held.record.over:
-            return run.result(held.record)
+            result = run.result(held.record)
+            self._check_repeat(result, expected_rows)
+            return result
         feed: AbstractContextManager[RecordFeed]
         if lead:
             panel = HookRunner(self.config.hooks, hooks, _log_failure)
@@ -179,6 +183,23 @@ class _PushCall:
                 event = held.record.history[-1]
                 progress(PushProgress(event.at, event.region, event.what, held.record))
             return run.see_through(records)
+
+    def _check_repeat(self, result: PushResult, expected_rows: int | None) -> None:
+        """Say that the push of this id is over, and that this frame was not compared with it.
+
+        Raises:
+            PushRefused: it has another number of rows than this call expects.
+        """
+        over = f"push {self.push_id} is over, with {result.rows:,} rows"
+        if expected_rows is not None and expected_rows != result.rows:
+            raise PushRefused(
+                f"{over}, not the expected {expected_rows:,}: push other rows with another push_id"
+            )
+        PUSH_LOG.warning(
+            "%s: the rows of this call were neither written nor compared with them; push other"
+            " rows with another push_id",
+            over,
+        )
 
     def _check_arguments(self, target_bytes: int) -> None:
         if not PUSH_ID.fullmatch(self.push_id):

@@ -143,6 +143,8 @@ class PushRun:
                 self._job.cancel()
             return
         if self._stage is not DriverStage.DONE and _has_data(record):
+            if self._stage is DriverStage.WAITING:
+                _warn_of_earlier(record, read_data_list(self.store, record.push_id))
             self._go(DriverStage.DONE)
         if self._stage is DriverStage.WAITING and self._may_write(record):
             self._start(record)
@@ -169,6 +171,7 @@ class PushRun:
     def _start(self, record: PushRecord) -> None:
         self._data = read_data_list(self.store, record.push_id)
         if self._data is not None:
+            _warn_of_earlier(record, self._data)
             self._go(DriverStage.COMMITTING)
             return
         settings = {each.name: each for each in self.config.regions}
@@ -214,6 +217,17 @@ class PushRun:
         while job is not None and not job.done.is_set() and time.monotonic() < until:
             job.cancel()
             job.done.wait(1.0)
+
+
+def _warn_of_earlier(record: PushRecord, data: DataList | None) -> None:
+    if data is not None:
+        _LOG.warning(
+            "push %s: an earlier driver has written its %s rows, in %s files; the rows of this one"
+            " are not written, and not compared with them",
+            record.push_id,
+            f"{data.rows:,}",
+            f"{len(data.files):,}",
+        )
 
 
 def _has_data(record: PushRecord) -> bool:
