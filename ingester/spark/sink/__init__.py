@@ -5,5 +5,6 @@
                                  └▶ ``upsert`` ─▶ the daemon that owns the table
                                        a table with a key: staged rows, one transaction
 
+``row_digest`` digests the rows in any order, so that a repeat with other rows is recognised.
 Files that a commit may list are never deleted here. Start reading at ``writers``.
 """
