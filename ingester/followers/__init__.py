@@ -19,8 +19,9 @@ with the rows: in the sink, or at the daemon. ``errors`` are the errors of follo
 ``destination`` opens DuckDB, a Parquet folder, or a user's class by name.
 
 ``duckdb_sink`` keeps rows and states in one transaction of a ``duckdb_file``, which readers open
-in between; ``duckdb_catalog`` is the layout of that file and its types. ``parquet_sink`` makes a
-folder per transaction and points readers to it; ``parquet_commits`` is the layout of the folder.
+in between; ``duckdb_catalog`` is the layout of that file and its types, ``duckdb_times`` refuses
+times that DuckDB cannot keep. ``parquet_sink`` makes a folder per transaction and points readers to
+it; ``parquet_commits`` is the layout of the folder.
 
 A copy equals the table up to the position in its state, or reports that it does not. Nothing here
 imports the daemon. Start reading at ``followed_copy``.

@@ -29,6 +29,7 @@ from ingester.followers.duckdb_catalog import (
     to_written,
 )
 from ingester.followers.duckdb_file import DuckDBFile, full_disk_translated
+from ingester.followers.duckdb_times import check_times, may_have_unfit_times
 from ingester.followers.errors import FollowerError
 from ingester.followers.sink import (
     AT,
@@ -197,7 +198,7 @@ class DuckDBSink(FollowerSink):
         alike = is_read_alike(self._table.schema)
         groups: dict[tuple[str, ...], list[FileRows]] = {}
         for file in files:
-            if alike and not _GLOB & set(file.path):
+            if alike and not _GLOB & set(file.path) and not may_have_unfit_times(file.path):
                 groups.setdefault(file.columns, []).append(file)
             else:
                 self._put_read(file)
@@ -318,6 +319,7 @@ def _show_view(connection: DuckDBPyConnection, copy: CopyRow, columns: Sequence[
 
 def _insert(connection: DuckDBPyConnection, copy: CopyRow, rows: pa.Table) -> None:
     """Add rows that have their hidden columns."""
+    check_times(rows)
     written = to_written(rows)
     with _registered(connection, written), _maps_named(written):
         connection.execute(f"INSERT INTO {copy.rows} BY NAME SELECT * FROM sent")

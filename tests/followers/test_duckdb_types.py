@@ -18,6 +18,7 @@ from ingester.followers.duckdb_catalog import (
     is_read_alike,
     to_written,
 )
+from ingester.followers.duckdb_times import check_times, may_have_unfit_times
 from tests.cli.test_output_values import batches, counted
 from tests.cli.test_round_trip import all_types
 
@@ -81,6 +82,59 @@ def test_files_that_are_read_alike_have_the_same_values(tmp_path: Path) -> None:
         source = f"read_parquet('{tmp_path}/rows.parquet', hive_partitioning = false)"
         connection.execute(f"INSERT INTO t BY NAME SELECT * FROM {source}")
         check_same(connection.table("t").to_arrow_table(), rows)
+
+
+FIRST_US = -9_223_372_022_400_000_000
+US, NS = pa.timestamp("us"), pa.timestamp("ns", "UTC")
+ENDS = [
+    (US, FIRST_US, FIRST_US - 1),
+    (US, 2**63 - 2, 2**63 - 1),
+    (US, FIRST_US, -(2**63)),
+    (NS, 2**63 - 2, 2**63 - 1),
+    (NS, -(2**63), -(2**63) + 1),
+    (pa.date32(), 2**31 - 2, 2**31 - 1),
+    (pa.date32(), -(2**31), -(2**31) + 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "kept", "refused"), ENDS, ids=str)
+def test_a_time_that_duckdb_cannot_keep_is_refused_with_its_column(
+    tmp_path: Path, kind: pa.DataType, kept: int, refused: int
+) -> None:
+    plain = pa.int32() if kind == pa.date32() else pa.int64()
+    for count, fits in ((kept, True), (refused, False)):
+        times = pa.array([None, 0, count], plain).view(kind)
+        rows = pa.table({"at": times})
+        inside = pa.ListArray.from_arrays([0, 1, 2, 3], times)
+        pq.write_table(rows, tmp_path / "rows.parquet")
+        for each in (rows, pa.table({"at": inside})):
+            if fits:
+                check_times(each)
+                continue
+            with pytest.raises(InvalidRequest, match=rf"'at'.* first is {count} .*--columns"):
+                check_times(each)
+        if not fits:
+            assert may_have_unfit_times(str(tmp_path / "rows.parquet"))
+            continue
+        with duckdb.connect() as connection:
+            there_and_back(connection, rows)
+            shown = 'SELECT CAST("at" AS VARCHAR), isfinite("at") FROM t'
+            told = connection.execute(shown).fetchall()
+            assert [finite for _, finite in told] == [None, True, True]
+
+
+def test_files_of_ordinary_times_are_left_to_duckdb(tmp_path: Path) -> None:
+    rows = pa.table(
+        {
+            "at": pa.array([0, None, 2**50]).view(US),
+            "day": pa.array([None, None, None], pa.date32()),
+            "v": pa.array([2**63 - 1, -(2**63), 0]),
+        }
+    )
+    pq.write_table(rows, tmp_path / "rows.parquet", row_group_size=2)
+    assert not may_have_unfit_times(str(tmp_path / "rows.parquet"))
+    pq.write_table(rows, tmp_path / "rows.parquet", write_statistics=False)
+    assert may_have_unfit_times(str(tmp_path / "rows.parquet"))
 
 
 @pytest.mark.parametrize(
