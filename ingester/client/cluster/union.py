@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from ingester.conversion import converted
+
 from .. import lifetime
 from ..connection import Connection
-from ..errors import ClientError, Unavailable, Unreachable
+from ..errors import ClientError, InvalidRequest, Unavailable, Unreachable
 from ..streams import QueryStream, ReadState
 from ..wire import Missing, QueryRequest, SnapshotInfo, encode
 from .asking import Answers, Asking
@@ -318,9 +320,20 @@ def _aligned(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if rows.schema.equals(schema):
         return rows.replace_schema_metadata(schema.metadata)
     columns = [
-        rows.column(field.name).cast(field.type)
+        _same_values(rows.column(field.name), field)
         if field.name in rows.schema.names
         else pa.nulls(rows.num_rows, field.type)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _same_values(column: pa.Array, field: pa.Field) -> pa.Array:
+    """The column in the type that holds those of all answers."""
+    try:
+        return converted(column, field.type)
+    except pa.ArrowException as exc:
+        raise InvalidRequest(
+            f"column {field.name!r}: one daemon has {column.type}, and together they have"
+            f" {field.type}: {exc}; query the daemons one by one"
+        ) from exc
