@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ingester.client.errors import Unavailable
+from ingester.client.errors import InvalidRequest, Unavailable
 from ingester.followers.applying import Applying, CopyProgress, Resync
 from ingester.followers.errors import FellBehind, StateOfAnother
 from ingester.followers.feed import Feed, LiveAnswer
@@ -357,7 +357,13 @@ class FollowedCopy:
         raise AssertionError("the last attempt returns or raises")
 
     def _ask(self, after: FeedPosition | None, version: int, wait_s: float) -> LiveAnswer:
-        answer = self._feed.ask(after, version, wait_s)
+        try:
+            answer = self._feed.ask(after, version, wait_s)
+        except InvalidRequest:
+            # The daemon does not have that version: perhaps the table is another one.
+            self._applying.forget()
+            self._applying.version()
+            raise
         if answer.ingester_id != self.state.ingester_id:
             raise other_daemon(self.state, answer.ingester_id)
         self.progress.answered(answer)

@@ -162,6 +162,17 @@ class Manifest:
                 return followed
         return self.load()
 
+    def uid_of(self, version: int) -> str | None:
+        """The uid of a version, which tells it from one of a table that was created again.
+
+        None if neither the version nor the one after it is kept.
+        """
+        own = read_commit(self.store, self.folder, version)
+        if own is not None and counts(self.store, self.folder, own):
+            return own.uid
+        following = read_commit(self.store, self.folder, version + 1)
+        return None if following is None else following.parent
+
     def changes(self, from_version: int, to_version: int) -> list[CommittedVersion]:
         """The versions after ``from_version`` up to and including ``to_version``, in order.
 

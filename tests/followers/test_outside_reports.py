@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Client
+from ingester.client import Client, ClientError
 from ingester.followers import (
     Follower,
     FollowOptions,
@@ -29,6 +29,7 @@ from persist.switching import switch_version
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
 from tests.drivers.pushing import push_some
+from tests.drivers.waiting import until
 from tests.followers.memory_sink import Disk, MemorySink, content
 from tests.followers.test_real_daemon import equal_soon, rows_of, write
 from tests.followers.world import World, WorldFiles, copy_of
@@ -190,6 +191,42 @@ def test_a_table_of_the_same_name_is_not_taken_for_the_one_before(
             with again:
                 again.wait_current(20)
                 assert content(disk, keyed=False) == rows_of(client, "t")
+        daemon.kill()
+
+
+@pytest.mark.parametrize("versions", [1, 8])
+def test_a_running_follower_notices_that_its_table_was_created_again(
+    versions: int, tmp_path: Path
+) -> None:
+    """The same while the follower runs: the daemon is gone for a moment, and its table is new."""
+    disk = Disk()
+    with Daemon.start(tmp_path / "d", arguments=steady_flight(), persist__max_age="1h") as daemon:
+        with Client(daemon.flight) as client:
+            for number in range(3):
+                write(client, "t", number)
+                client.persist()
+        with following(daemon, disk, "t") as follower:
+            follower.wait_current(20)
+            before = content(disk, keyed=False)
+            daemon.terminate()
+            shutil.rmtree(tmp_path / "d" / "store" / "n" / "t")
+            daemon = daemon.again()
+            with Client(daemon.flight) as client:
+                for number in range(versions):
+                    write(client, "t", 1000 + number)
+                    client.persist()
+
+            def noticed() -> bool:
+                try:
+                    follower.wait_current(1.0)
+                except TableReplaced:
+                    return True
+                except ClientError:
+                    return False
+                return content(disk, keyed=False) != before
+
+            until(noticed, "the follower to notice", 30.0)
+            assert content(disk, keyed=False) == before
         daemon.kill()
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.flight as fl
 import pytest
 from msgspec import structs
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -272,6 +275,56 @@ def test_a_stream_that_fell_behind_what_is_kept_says_so(
     clean_up(manifest_of(url, table), retention)
     with pytest.raises(StreamUnsuitable, match=r"no longer retained.*manifest\.retain"):
         reader.latestOffset(end, NO_LIMIT)
+
+
+@pytest.fixture
+def replaced(
+    client: fl.FlightClient, url: str, table: Table, tmp_path: Path
+) -> Callable[[int], str]:
+    """A store with table n/t of one version, and how to replace it by one with the given number of
+    versions."""
+    namespace, name = table
+    folder = tmp_path / "another-store" / "n" / "t"
+
+    def replace(versions: int) -> str:
+        other = (namespace, f"{name}-{versions}")
+        for first in range(versions):
+            put(client, other, events(100 * versions + first, 1))
+            persist(client, other)
+        shutil.rmtree(folder, ignore_errors=True)
+        source = Path(url.removeprefix("file://")) / other[0] / other[1]
+        shutil.copytree(source, folder)
+        return f"file://{tmp_path / 'another-store'}"
+
+    return replace
+
+
+@pytest.mark.parametrize("versions", [2, 6])
+def test_a_table_that_was_dropped_and_created_again_is_told_from_the_one_before(
+    versions: int, replaced: Callable[[int], str], spark: SparkSession, tmp_path: Path
+) -> None:
+    of = ("n", "t")
+    url = replaced(3)
+    query = Query(spark, url, of, tmp_path / "before")
+    query.run()
+    assert query.rows() == [300, 301, 302]
+    running = stream(url, of)
+    end = running.latestOffset(running.initialOffset(), NO_LIMIT)
+    # Without the uid, as in an older checkpoint, the offset means what it meant.
+    plain = {name: value for name, value in end.items() if name != "uid"}
+    assert running.latestOffset(plain, NO_LIMIT) == plain
+    replaced(versions)
+    again = "dropped and created again|checkpoint is of another table"
+    with pytest.raises(StreamUnsuitable, match=again):
+        running.latestOffset(end, NO_LIMIT)
+    with pytest.raises(StreamUnsuitable, match=again):
+        stream(url, of).partitions(running.initialOffset(), end)
+    with pytest.raises(StreamingQueryException, match=again):
+        query.run()
+    assert query.rows() == [300, 301, 302]
+    new = Query(spark, url, of, tmp_path / "after")
+    new.run()
+    assert new.rows() == [100 * versions + first for first in range(versions)]
 
 
 def test_a_reader_goes_to_executors_without_the_state(

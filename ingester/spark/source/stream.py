@@ -145,7 +145,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """The offset at which a new stream begins. Constant."""
-        return self._start.plain(self._table.table_version)
+        return self._start.plain(self._table.table_version, None)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """The limit of one batch according to the options."""
@@ -158,7 +158,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The newest version, for progress reports."""
-        return Offset(self._table.head(), 0).plain(self._table.table_version)
+        return self._plain(Offset(self._table.head(), 0))
 
     @plainly
     def latestOffset(
@@ -173,8 +173,8 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             StreamUnsuitable: The next files were cleaned up or have columns that the stream lacks,
                 the offset is of another table, or the table was switched to another generation.
         """
-        table_version = self._table.table_version
-        begin = self._planned if start is None else Offset.of(start, table_version)
+        given = None if start is None else self._offset(start)
+        begin = given or self._planned
         head = self._table.head() if self._until is None else self._until
         if begin is None or begin == FROM_NOW:
             end = Offset(head, 0)
@@ -185,7 +185,7 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end == begin:
                 self._check_switch(head)
         self._planned = end
-        return end.plain(table_version)
+        return start if start is not None and end == given else self._plain(end)
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -194,9 +194,8 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             StreamUnsuitable: As :meth:`latestOffset`.
         """
-        table_version = self._table.table_version
-        self._planned = Offset.of(end, table_version)
-        files = [add for add, _ in self._between(Offset.of(start, table_version), self._planned)]
+        begin, self._planned = self._offset(start), self._offset(end)
+        files = [add for add, _ in self._between(begin, self._planned)]
         for add in files:
             self._new.refuse(add)
         adds = [add for add in files if self._rows.pruning.may_match(add)]
@@ -210,6 +209,27 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         files = cast(FilesPartition, partition).files
         schema = arrow_schema(self._rows.schema())
         yield from self._rows.read(self._plan, files, schema)
+
+    def _plain(self, offset: Offset) -> dict[str, Any]:
+        """The offset as Spark stores it, with the uid of its version."""
+        uid = self._table.uid_of(offset.version) if offset.version > 0 else None
+        return offset.plain(self._table.table_version, uid)
+
+    def _offset(self, given: dict[str, Any]) -> Offset:
+        """The offset that Spark has stored.
+
+        Raises:
+            StreamUnsuitable: It is of another table of this name, or of another generation.
+        """
+        offset = Offset.of(given, self._table.table_version)
+        uid = given.get("uid")
+        if uid is not None and self._table.uid_of(offset.version) not in (uid, None):
+            raise StreamUnsuitable(
+                f"the stream is at version {offset.version} of an earlier table"
+                f" {self._table.namespace}/{self._table.table}, which was dropped and created"
+                " again: start with a new checkpoint"
+            )
+        return offset
 
     def _check_switch(self, head: int) -> None:
         """Refuse to wait after a switch: new rows go into another generation."""
@@ -288,6 +308,11 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _fell_behind(place: str, exc: VersionNotKept) -> StreamUnsuitable:
+    if exc.newest < exc.version:
+        return StreamUnsuitable(
+            f"the stream is {place}, but the newest version of the table is {exc.newest}: the"
+            " checkpoint is of another table or store; start with a new one"
+        )
     return StreamUnsuitable(
         f"the stream is {place}, and the next version is no longer retained ({exc}): start with a"
         " new checkpoint, or retain versions longer (manifest.retain)"

@@ -3,6 +3,7 @@
     {"snapshot": 41, "files": 3}     the first 3 files of version 41, nothing else yet
     {"version": 41, "files": 2}      everything up to version 41, and the first 2 files that 42 adds
     {…, "table_version": 2}          in generation 2 of the table; without it, in the first
+    {…, "uid": "…"}                  that version's uid: a table that is created again has others
 
 An offset is enough to find the files after it again.
 """
@@ -49,10 +50,15 @@ class Offset(NamedTuple):
             return cls(int(offset["snapshot"]), int(offset["files"]), True)
         return cls(int(offset["version"]), int(offset["files"]))
 
-    def plain(self, table_version: int) -> dict[str, Any]:
+    def plain(self, table_version: int, uid: str | None) -> dict[str, Any]:
         """The dictionary that Spark stores."""
-        plain = {"snapshot" if self.snapshot else "version": self.version, "files": self.files}
-        return plain if table_version == 1 else {**plain, "table_version": table_version}
+        plain: dict[str, Any] = {
+            "snapshot" if self.snapshot else "version": self.version,
+            "files": self.files,
+        }
+        if table_version != 1:
+            plain["table_version"] = table_version
+        return plain if uid is None else {**plain, "uid": uid}
 
 
 BEGINNING = Offset(0, 0, snapshot=True)
