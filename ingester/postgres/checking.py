@@ -16,7 +16,7 @@ from ingester.postgres.catalog import read_publication, read_server, read_slot, 
 from ingester.postgres.conditions import Hindrance, breaks_writes, notes, server_hindrances
 from ingester.postgres.connection import ask, connect, source_text
 from ingester.postgres.facts import PublicationFacts, ServerFacts, SlotFacts, TableFacts
-from ingester.postgres.options import Names, choose
+from ingester.postgres.options import Clash, Names, choose
 from ingester.postgres.publication import commands, plan_publication, planned_hindrance
 from ingester.postgres.server_errors import SourceFailed
 
@@ -117,12 +117,11 @@ def _checked(
     server: ServerFacts,
     publication: PublicationFacts,
     names: Names,
-    clashes: dict[int, str],
+    clashes: dict[int, Clash],
 ) -> CheckedTable:
     found = planned_hindrance(table, server, publication)
     if found is None and (clash := clashes.get(table.oid)):
-        rename = f"--rename '{table.full_name}=…'"
-        found = Hindrance(clash, (rename,))
+        found = Hindrance(clash.reason, clash.helps)
     broken = breaks_writes(table, publication)
     return CheckedTable(
         table.full_name,

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from itertools import count
+from typing import Literal, NamedTuple, get_args
 
 from ingester.errors import BadRequest
 from ingester.postgres.facts import TableFacts
@@ -139,6 +141,13 @@ class BadRename(ValueError):
     """A rename that names no table or column, or an invalid new name."""
 
 
+class Clash(NamedTuple):
+    """Why a table cannot have its names here, and the options that help."""
+
+    reason: str
+    helps: tuple[str, ...]
+
+
 class Names:
     """The names of source tables and columns here."""
 
@@ -174,9 +183,9 @@ class Names:
             return renamed
         return f"x{column}" if column.startswith("_") else column
 
-    def clashes(self, tables: Iterable[TableFacts]) -> dict[int, str]:
+    def clashes(self, tables: Iterable[TableFacts]) -> dict[int, Clash]:
         """Explain, by OID, which tables cannot have their names."""
-        found: dict[int, str] = {}
+        found: dict[int, Clash] = {}
         by_name: dict[str, list[TableFacts]] = defaultdict(list)
         for table in tables:
             by_name[self.table(table.schema, table.name)].append(table)
@@ -188,12 +197,29 @@ class Names:
                 for column in columns:
                     check_shown("column", column)
             except BadRequest as exc:
-                found[table.oid] = f"{exc}, by the names that its columns would have here"
+                reason = f"{exc}, by the names that its columns would have here"
+                found[table.oid] = Clash(reason, self._column_renames(table, columns))
+        taken = {each.casefold() for each in by_name}
         for name, those in by_name.items():
             for table in those if len(those) > 1 else ():
                 others = ", ".join(each.full_name for each in those if each.oid != table.oid)
-                found[table.oid] = f"{others} would also be named {name!r} here"
+                reason = f"{others} would also be named {name!r} here"
+                other = _free(name[: MAX_BYTES - 4], taken)
+                taken.add(other.casefold())
+                found[table.oid] = Clash(reason, (_rename((table.schema, table.name), other),))
         return found
+
+    def _column_renames(self, table: TableFacts, columns: list[str]) -> tuple[str, ...]:
+        """Renames by which all columns can have their names."""
+        taken = {name.casefold() for name in columns}
+        found, seen = [], set()
+        for column, name in zip(table.sent_columns, columns, strict=True):
+            if not (_is_name(name) and name.casefold() not in seen):
+                name = _free(name.lower() if _is_name(name) else f"column_{column.number}", taken)
+                taken.add(name.casefold())
+                found.append(_rename((table.schema, table.name, column.name), name))
+            seen.add(name.casefold())
+        return tuple(found)
 
     def unused(self, tables: Iterable[TableFacts]) -> list[str]:
         """Renames that match none of these tables and columns, as ``schema.table[.column]``."""
@@ -219,6 +245,29 @@ class Names:
                 )
         except BadRequest as exc:
             raise BadRename(f"rename of {source!r}: {exc}") from exc
+
+
+def _is_name(column: str) -> bool:
+    """Whether a column can have this name."""
+    try:
+        check_column_names([column], ())
+        check_shown("column", column)
+    except BadRequest:
+        return False
+    return True
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name with the first number that is not taken."""
+    return next(each for n in count(2) if (each := f"{name}{n}").casefold() not in taken)
+
+
+def _rename(parts: tuple[str, ...], name: str) -> str:
+    """The option, for a shell."""
+    dotted = ".".join(
+        '"' + part.replace('"', '""') + '"' if set(part) & set('."') else part for part in parts
+    )
+    return f"--rename {shlex.quote(f'{dotted}={name}')}"
 
 
 def choose(

@@ -265,8 +265,7 @@ def wanted_of(
         elif not table.published:
             continue  # The next look adds it.
         elif table.oid in clashes:
-            helps = (f"--rename {table.full_name}=ANOTHER_NAME",)
-            found.append(WantedTable(target, table, (), clashes[table.oid], helps))
+            found.append(WantedTable(target, table, (), *clashes[table.oid]))
         else:
             found.append(WantedTable(target, table, kept_columns(table, names, options)))
     # Of two tables with one name, the followable one gets it.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.postgres.facts import ColumnFacts, TableFacts
-from ingester.postgres.options import BadRename, Names, split_name
+from ingester.postgres.options import BadRename, Names, parse_pairs, split_name
 from ingester.schema.limits import check_column_names, check_table_name
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
@@ -85,10 +87,34 @@ def test_a_clash_is_told_of_each_table() -> None:
     ]
     found = Names({"sales.b": "a"}).clashes(tables)
     assert set(found) == {1, 2, 3, 4}
-    assert found[1] == "sales.b would also be named 'a' here"
-    assert found[2] == "public.a would also be named 'a' here"
-    assert "'Id' differs from 'id' only in case" in found[3]
-    assert "'x_x' appears twice" in found[4]
+    assert found[1].reason == "sales.b would also be named 'a' here"
+    assert found[2].reason == "public.a would also be named 'a' here"
+    assert "'Id' differs from 'id' only in case" in found[3].reason
+    assert "'x_x' appears twice" in found[4].reason
+
+
+def test_the_renames_that_a_clash_advises_resolve_it() -> None:
+    strange = table(
+        5, "Sales.Q", 'it"s', "a.b", "A.B", "a.b2", "_c", "x_c", "tab\tin it", "ID", "id"
+    )
+    tables = [
+        table(1, "public", "t", "id", "ID"),
+        table(2, "public", "a", "id"),
+        table(3, "sales", "b", "id"),
+        table(4, "more", "c", "id"),
+        strange,
+    ]
+    given = {"sales.b": "a", "more.c": "a"}
+    found = Names(given).clashes(tables)
+    assert found[1].helps == ("--rename public.t.ID=id2",)
+    assert found[3].helps == ("--rename sales.b=a3",)
+    advised = [words for oid in (1, 3, 4, 5) for each in found[oid].helps for words in [each]]
+    texts = [shlex.split(each) for each in advised]
+    assert all(words[0] == "--rename" and len(words) == 2 for words in texts)
+    pairs = parse_pairs("--rename", [words[1] for words in texts])
+    names = Names(given | pairs)
+    assert names.clashes(tables) == {}
+    assert names.unused(tables) == []
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.", ".a", 'a."b', '"a"b', "a..b"])
