@@ -345,8 +345,6 @@ class OriginTable:
             tenure.end = min(tenure.end, tenure.end_in(self.runs))
             kept.append(tenure)
         self.tenures = tuple(kept)
-        if self.process is not None:
-            self._add_runs_of(self.process)
 
     def loses(self, known: OriginAction) -> bool:
         """Return whether a version gives away sequences that are buffered here.
@@ -367,7 +365,14 @@ class OriginTable:
     def claim(self, known: OriginAction, process: Process) -> None:
         """Load a version that gives the origin to this daemon; called by ``Origins.claim``."""
         self.load(known, process[0])
-        self._add_runs_of(process)
+        for run in self.runs:
+            if run.owner == process and not any(
+                one.first == run.first < one.end and one.process == process for one in self.tenures
+            ):
+                tenure = self._add(run.first, process)
+                tenure.applied = run.upto
+                tenure.ahead = dict(run.ahead)
+                tenure.end = tenure.end_in(self.runs)
         self.move(Event.CLAIM, process)
 
     def move(self, event: Event, process: Process | None = None) -> None:
@@ -412,21 +417,6 @@ class OriginTable:
         """Whether nothing is buffered or under way."""
         return not self.fates.under_way and not self.live()
 
-    def _add_runs_of(self, process: Process) -> None:
-        """Add tenures for a process's runs, also those that were merged under its name."""
-        for run, end in with_ends(self.runs):
-            if run.owner != process:
-                continue
-            # A tenure that ends earlier lost sequences that a merged run has brought back.
-            if not any(
-                one.first == run.first and one.end >= end and one.process == process
-                for one in self.tenures
-            ):
-                tenure = self._add(run.first, process)
-                tenure.applied = run.upto
-                tenure.ahead = dict(run.ahead)
-                tenure.end = tenure.end_in(self.runs)
-
     def _add(self, first: int, process: Process) -> Tenure:
         made = Tenure(self.name, self.table, first, process)
         self.tenures = tuple(
@@ -437,8 +427,7 @@ class OriginTable:
 
 def _tenure_at(tenures: tuple[Tenure, ...], sequence: int) -> Tenure | None:
     for tenure in reversed(tenures):
-        # One that was taken over as a whole must not hide the tenure that has its sequences now.
-        if tenure.first <= sequence < tenure.end:
+        if tenure.first <= sequence:
             return tenure
     return None
 
