@@ -31,7 +31,14 @@ from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from ingester.pushes.hooks import PROCEED, Answer, Decision, PushView, RegionView
+from ingester.pushes.hooks import (
+    PROCEED,
+    Answer,
+    Decision,
+    PushView,
+    RegionView,
+    readable,
+)
 from ingester.pushes.states import (
     PUSH_STEPS,
     REGION_STEPS,
@@ -280,9 +287,14 @@ def new_push(
     now: datetime,
     plan: PushPlan | None = None,
 ) -> PushRecord:
-    """Return the record of a push at its start; ``table`` is namespace and name."""
+    """Return the record of a push at its start; ``table`` is namespace and name.
+
+    Raises:
+        ValueError: a parameter is not text, or the record could not be read again.
+    """
     namespace, name = table
-    return PushRecord(
+    checked_params(params)
+    record = PushRecord(
         push_id=push_id,
         namespace=namespace,
         table=name,
@@ -294,6 +306,46 @@ def new_push(
         regions=tuple(RegionRecord(name=region, since=now) for region in order.regions),
         history=(HistoryEvent(now, None, "push began"),),
     )
+    _check_readable(record)
+    return record
+
+
+def checked_params(params: object) -> dict[str, str]:
+    """Return the parameters of a push as a dict.
+
+    Raises:
+        ValueError: naming the parameter that is not valid text.
+    """
+    if not isinstance(params, Mapping):
+        raise ValueError(f"params: {readable(repr(params))} is not a mapping of names to texts")
+    for name, value in params.items():
+        for what, said in ((f"the name {name!r}", name), (f"{name!r}: {value!r}", value)):
+            if not isinstance(said, str):
+                raise ValueError(
+                    f"params: {readable(what)} is of type {type(said).__name__}, not text:"
+                    f" write {readable(repr(str(said)))}"
+                )
+            if not _is_unicode(said):
+                raise ValueError(f"params: {readable(what)} is not valid Unicode")
+    return dict(params)
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_readable(record: PushRecord) -> None:
+    """Refuse a record that no controller could read, so that its push cannot be rolled back."""
+    try:
+        same = decode(encode(record)) == record
+    except (ValueError, TypeError) as exc:
+        raise ValueError(f"push {record.push_id!r} cannot be stored: {exc}") from exc
+    if not same:
+        raise ValueError(f"push {record.push_id!r} cannot be stored: it changes when read again")
 
 
 def encode(record: PushRecord) -> bytes:

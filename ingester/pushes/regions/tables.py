@@ -165,6 +165,31 @@ def _missing(state: TableState | None, push: PushRecord) -> tuple[Action, ...]:
     return () if wanted is have else (wanted.schema_action(),)
 
 
+def replay_text(since: object) -> str | None:
+    """Return ``replay_since`` as the plan of a push has it, from a text, a number or a time.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if since is None:
+        return None
+    if isinstance(since, datetime):
+        since = since.isoformat()
+    elif isinstance(since, int) and not isinstance(since, bool):
+        since = str(since)
+    if not isinstance(since, str):
+        raise ValueError(
+            f"replay_since {since!r}: a value of type {type(since).__name__}; {_REPLAY_SINCE}"
+        )
+    replay_start(since)
+    return since
+
+
+_REPLAY_SINCE = (
+    'expected "start", a time with zone such as 2026-11-26T08:00:00Z, or a manifest version'
+)
+
+
 def replay_start(since: str) -> int | datetime | None:
     """Return the manifest version or time of ``replay_since``; None for ``"start"``.
 
@@ -180,10 +205,7 @@ def replay_start(since: str) -> int | datetime | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise ValueError(
-            f'replay_since {since!r}: expected "start", a time with zone such as'
-            " 2026-11-26T08:00:00Z, or a manifest version"
-        )
+        raise ValueError(f"replay_since {since!r}: {_REPLAY_SINCE}")
     return moment
 
 

@@ -8,16 +8,20 @@ import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ingester.client import arguments
+from ingester.client.errors import InvalidRequest
 from ingester.pushes.config import PushConfig, RegionSettings, read_push_config
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hook_runner import HookFailure, HookRunner, load_hooks
+from ingester.pushes.hooks import readable
 from ingester.pushes.leading import controller_name
-from ingester.pushes.record import PushPlan, PushRecord, new_push
+from ingester.pushes.record import PushPlan, PushRecord, checked_params, new_push
 from ingester.pushes.regions.store import RegionStore
-from ingester.pushes.regions.tables import replay_start, tables_of
+from ingester.pushes.regions.tables import replay_text, tables_of
 from ingester.pushes.spark.result import Progress, PushProgress, PushRefused, PushResult
 from ingester.pushes.store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
 from ingester.pushes.tasks import RegionFailed, RegionUnreachable
@@ -45,7 +49,7 @@ def push(
     regions: Sequence[RegionSettings | str] | None = None,
     push_id: str | None = None,
     params: Mapping[str, str] | None = None,
-    replay_since: str | None = None,
+    replay_since: str | int | datetime | None = None,
     primary_key: Sequence[str] = (),
     partition_by: Sequence[str] | None = None,
     sort_by: Sequence[str] = (),
@@ -71,9 +75,10 @@ def push(
             and its rows are written only if they were not written yet. A finished one is not
             repeated. In both cases a warning says how many rows were written before: they are not
             compared, which would take another job. Other rows need another id.
-        params: Parameters for hooks.
+        params: Parameters for hooks, as texts.
         replay_since: Since when rows streamed into the previous generation are copied into the new
-            one: ``"start"`` of the push, a time (ISO 8601), or a manifest version.
+            one: ``"start"`` of the push, a time with zone (ISO 8601, or a ``datetime``), or a
+            manifest version.
         primary_key, partition_by, sort_by: For a new table. ``partition_by`` is ``day(time)`` by
             default, if there is such a column.
         lead: Whether this process leads the push. Otherwise it only writes the data, and an
@@ -84,8 +89,9 @@ def push(
 
     Raises:
         PySparkMissing: ``pip install '.[spark]'``.
-        PushRefused: The frame does not fit the tables, or the id belongs to another push, or to one
-            that is over with other than ``expected_rows``. Nothing was started.
+        PushRefused: An argument is invalid, the frame does not fit the tables, or the id belongs to
+            another push, or to one that is over with other than ``expected_rows``. Nothing was
+            started.
         PushConfigError, HookConfigError: The configuration is invalid; nothing was started.
         PushFailed: The push has ended and is not live in every region; see its ``result``.
         persist.manifest.ManifestError: The table of a region cannot be read; nothing was started.
@@ -93,23 +99,38 @@ def push(
             unreachable. Push again with the same id.
     """
     require_pyspark()
-    asked = PushPlan(
-        primary_key=tuple(primary_key),
-        partition_by=None if partition_by is None else tuple(partition_by),
-        sort_by=tuple(sort_by),
-        replay_since=replay_since,
-    )
+    try:
+        asked = PushPlan(
+            primary_key=_names("primary_key", primary_key) or (),
+            partition_by=_names("partition_by", partition_by),
+            sort_by=_names("sort_by", sort_by) or (),
+            replay_since=replay_text(replay_since),
+        )
+        given = checked_params({} if params is None else params)
+        if push_id is None:
+            push_id = f"{utc_now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+        if not PUSH_ID.fullmatch(arguments.text("push_id", push_id)):
+            raise PushRefused(f"push_id {push_id!r} does not match {PUSH_ID.pattern}")
+        for what, name in (("namespace", namespace), ("table", table)):
+            checked_name(arguments.text(what, name), what)
+        arguments.integer("target_file_bytes", target_file_bytes, least=1)
+        arguments.integer("expected_rows", expected_rows, least=0)
+    except (InvalidRequest, ValueError) as exc:
+        raise PushRefused(readable(exc)) from exc
+    if not hasattr(df, "_jdf"):
+        kind = type(df).__name__
+        raise PushRefused(
+            f"df: expected a DataFrame of a classic session, not {kind}:"
+            " frames of Spark Connect are not supported"
+        )
     configured, names = _configured(config, regions)
-    job = _PushCall(
-        df,
-        (namespace, table),
-        configured,
-        names,
-        push_id or f"{utc_now():%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
-        dict(params or {}),
-        asked,
-    )
+    job = _PushCall(df, (namespace, table), configured, names, push_id, given, asked)
     return job.run(lead, expected_rows, target_file_bytes, progress or _by_default())
+
+
+def _names(what: str, value: object) -> tuple[str, ...] | None:
+    names = arguments.names(what, value, '["a", "b"]')
+    return None if names is None else tuple(names)
 
 
 def _configured(
@@ -125,6 +146,8 @@ def _configured(
         config = read_push_config(config)
     if regions is None:
         return config, config.names
+    if isinstance(regions, str):
+        raise PushRefused(f"regions={regions!r}: expected a list, such as regions=[{regions!r}]")
     names = tuple(each if isinstance(each, str) else each.name for each in regions)
     config.order(names)
     return config, names
@@ -153,7 +176,6 @@ class _PushCall:
         from ingester.pushes.spark.frames import frame_columns
         from ingester.pushes.spark.run import PushRun
 
-        self._check_arguments(target_bytes)
         hooks = load_hooks(self.config.hooks)
         columns = frame_columns(self.frame)
         first = self.config.regions[0]
@@ -200,21 +222,6 @@ class _PushCall:
             " rows with another push_id",
             over,
         )
-
-    def _check_arguments(self, target_bytes: int) -> None:
-        if not PUSH_ID.fullmatch(self.push_id):
-            raise PushRefused(f"push_id {self.push_id!r} does not match {PUSH_ID.pattern}")
-        try:
-            for name, what in zip(self.table, ("namespace", "table"), strict=True):
-                checked_name(name, what)
-            if self.plan.replay_since is not None:
-                replay_start(self.plan.replay_since)
-        except ValueError as exc:
-            raise PushRefused(str(exc)) from exc
-        if target_bytes < 1:
-            raise PushRefused(f"target_file_bytes {target_bytes}: at least 1 is needed")
-        if not hasattr(self.frame, "_jdf"):
-            raise PushRefused("frames of Spark Connect are not supported: use a classic session")
 
     def _held(self, pushes: PushStore, name: str, columns: pa.Schema, lead: bool) -> HeldPush:
         """Hold the push, new or existing; only read it if it is over or led elsewhere."""
