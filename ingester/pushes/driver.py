@@ -5,9 +5,10 @@
 
 One thread owns the record (``ready``, ``took``), and each record is saved before anything acts on
 it. At most one request is active in each region, and one for the push as a whole; a slow or
-unreachable region delays no other. A driver that is killed is continued by any driver over the same
-store; one that is deposed stops with :class:`ingester.pushes.store.Deposed`. Tried by
-tests/pushes/test_driver, test_killed_anywhere and test_two_controllers.
+unreachable region delays no other. At most one hook of the push runs. A driver that is killed is
+continued by any driver over the same store; one that is deposed stops with
+:class:`ingester.pushes.store.Deposed`. Tried by tests/pushes/test_driver, test_killed_anywhere and
+test_two_controllers.
 """
 
 from __future__ import annotations
@@ -15,15 +16,18 @@ from __future__ import annotations
 import dataclasses
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from ingester.pushes.hooks import Answer, Comparison, HookContext, readable
-from ingester.pushes.outcomes import region_answered
-from ingester.pushes.record import HookName, PushRecord, with_event
+from ingester.pushes.hooks import Answer, HookContext, readable
+from ingester.pushes.outcomes import goes_back, region_answered
+from ingester.pushes.record import HookName, PushRecord, hooks_left, new_round, with_event
 from ingester.pushes.rollout import (
     PushRequestRefused,
     advanced,
@@ -33,6 +37,7 @@ from ingester.pushes.rollout import (
     hook_said,
     requested,
 )
+from ingester.pushes.states import PushStage
 from ingester.pushes.store import HeldPush
 from ingester.pushes.tasks import (
     ActionDone,
@@ -44,6 +49,7 @@ from ingester.pushes.tasks import (
     Region,
     RegionAction,
     RegionFailed,
+    RegionLook,
     RegionUnreachable,
     Result,
     Rules,
@@ -63,8 +69,11 @@ class HookPanel(Protocol):
         """Return whether the hook receives the statistics of both generations."""
         ...
 
-    def call(self, hook: str, context: HookContext) -> Answer:
-        """Return the hook's answer; a failed call has one, too. Never raises."""
+    def call(self, hook: str, context: HookContext, queued_s: float = 0.0) -> Answer:
+        """Return the hook's answer; a failed call has one, too. Never raises.
+
+        ``queued_s`` is the time that the call has waited for other hooks of the push.
+        """
         ...
 
 
@@ -97,6 +106,18 @@ class Job(NamedTuple):
     at: datetime
 
 
+class _Round(NamedTuple):
+    """A round of hooks in one step."""
+
+    method: str
+    step_at: datetime
+    number: int
+
+    @classmethod
+    def of(cls, call: HookTask) -> _Round:
+        return cls(call.method, call.step_at, call.round)
+
+
 class PushDriver:
     """Leads the push ``held`` through ``regions``, given by name."""
 
@@ -120,6 +141,10 @@ class PushDriver:
         self._pace = pace
         self._under_way: set[Task] = set()
         self._not_before: dict[Task, datetime] = {}
+        self._looks: dict[str, tuple[_Round, RegionLook]] = {}
+        """The look at each region for the round of hooks that is called about it."""
+        self._queued_at: dict[Task, float] = {}
+        """When each hook that waits for another one of the push became due."""
         self._ask_at = held.record.began_at
         self.hear: Hear = lambda record: None
         """Called with each saved record, in the thread that owns the record."""
@@ -140,8 +165,11 @@ class PushDriver:
             self._take_requests(now)
         self._keep(advanced(self.record, self._rules, now), now)
         jobs = []
-        for at, task in self._startable(now):
-            if at > now:
+        startable = [each for each in self._startable(now) if each.at <= now]
+        hook = self._next_hook(startable)
+        for task in (each.task for each in startable):
+            if isinstance(task, HookTask) and task != hook:
+                self._queued_at.setdefault(task, time.monotonic())
                 continue
             if isinstance(task, ActionTask) and not self._may(task, now):
                 continue
@@ -149,9 +177,24 @@ class PushDriver:
             jobs.append(Job(task, self.record, now))
         return jobs
 
+    def _next_hook(self, startable: Sequence[Due]) -> Task | None:
+        """Return the hook to call now; None while another one runs.
+
+        Hooks of a push are called one after another, as they became due, each with the newest
+        record; a round that has begun is completed first. So what one region is allowed counts in
+        the call for another, and an answer in flight is heard before the push ends.
+        """
+        if any(isinstance(task, HookTask) for task in self._under_way):
+            return None
+        hooks = [each for each in startable if isinstance(each.task, HookTask)]
+        queue = list(self._queued_at)
+        hooks.sort(key=lambda each: queue.index(each.task) if each.task in queue else len(queue))
+        hooks.sort(key=lambda each: not each.amid)
+        return hooks[0].task if hooks else None
+
     def next_at(self, now: datetime) -> datetime:
         """Return when :meth:`ready` next has something to do, unless a result comes earlier."""
-        times = [at for at, _ in self._startable(now) if at > now]
+        times = [each.at for each in self._startable(now) if each.at > now]
         return min([*times, self._ask_at])
 
     def do(self, job: Job) -> Answer | Result:
@@ -159,6 +202,8 @@ class PushDriver:
         if isinstance(job.task, HookTask):
             return self._call(job.task, job)
         region = self._regions[job.task.region]
+        if job.task.action is RegionAction.LOOK:
+            return _result_of(lambda: self._look(region, job))
         return _result_of(lambda: _ask(region, job))
 
     def took(self, job: Job, result: Answer | Result, now: datetime) -> None:
@@ -168,9 +213,15 @@ class PushDriver:
             Deposed, StoreError: see :class:`ingester.pushes.store.HeldPush`.
         """
         self._under_way.discard(job.task)
+        if isinstance(job.task, HookTask):
+            self._queued_at.pop(job.task, None)
         self._not_before.pop(job.task, None)
         if isinstance(result, ActionUnreachable):
             self._not_before[job.task] = now + self._pace.retry
+        elif isinstance(result, ActionDone) and isinstance(result.value, RegionLook):
+            call = self._call_after(job)
+            if call is not None:
+                self._looks[job.task.region or ""] = _Round.of(call), result.value
         elif isinstance(result, ActionDone) and _not_yet(job.task, result):
             self._not_before[job.task] = now + self._pace.poll
         self._keep(self._with(job.task, result, now), now)
@@ -212,10 +263,29 @@ class PushDriver:
 
     def _startable(self, now: datetime) -> Iterator[Due]:
         asked = {task.region for task in self._under_way if isinstance(task, ActionTask)}
-        for at, task in list(due(self.record, self._rules)):
+        for at, named, amid in list(due(self.record, self._rules)):
+            task = named
+            if isinstance(task, HookTask) and task not in self._under_way:
+                task = self._look_before(task)
             if task in self._under_way or task.region in asked:
                 continue
-            yield Due(self._due_at(at, task, now), task)
+            yield Due(self._due_at(max(at, self._not_before.get(task, at)), named, now), task, amid)
+
+    def _look_before(self, task: HookTask) -> Task:
+        """Return the request to a region that precedes a hook's call, or the call."""
+        region = task.region
+        if region is None or self._looks.get(region, (None,))[0] == _Round.of(task):
+            return task
+        if task.method == "pre_version_swap" or self._panel.wants_statistics(task.hook):
+            return ActionTask(RegionAction.LOOK, region)
+        return task
+
+    def _call_after(self, look: Job) -> HookTask | None:
+        """Return the call that a look at a region is made for."""
+        for each in due(look.record, self._rules):
+            if isinstance(each.task, HookTask) and each.task.region == look.task.region:
+                return each.task
+        return None
 
     def _due_at(self, at: datetime, task: Task, now: datetime) -> datetime:
         """When a task is due by this clock.
@@ -223,7 +293,6 @@ class PushDriver:
         A time further ahead than any pause comes from another clock, or from before this one was
         set back: the task is due now.
         """
-        at = max(at, self._not_before.get(task, at))
         pause = max(self._pace)
         if isinstance(task, HookTask):
             pause = max(pause, self._rules.patience.interval)
@@ -255,33 +324,54 @@ class PushDriver:
         for request in self._held.requests():
             record = msgspec.structs.replace(record, requests=record.requests + 1)
             try:
+                self._check_not_replaced(record, request.kind)
                 record = requested(record, request.kind, request.reason, now)
             except PushRequestRefused as exc:
                 record = with_event(record, None, f"request {record.requests} refused: {exc}", now)
         self._keep(record, now)
 
-    def _call(self, task: HookTask, job: Job) -> Answer | Result:
+    def _check_not_replaced(self, record: PushRecord, kind: str) -> None:
+        """Refuse to roll an ended push back in some regions while a later one is live in others.
+
+        An unreachable region is not known to have been replaced: it is asked again by the rollback.
+        """
+        ended = record.stage in (PushStage.POST_END, PushStage.OVER)
+        back = [region.name for region in record.regions if goes_back(region)]
+        if kind != "rollback" or not ended or not back:
+            return
+        with ThreadPoolExecutor(len(back), thread_name_prefix="push-replaced") as pool:
+            regions = [self._regions[name] for name in back]
+            asks = [partial(each.replaced, record) for each in regions]
+            answers = list(pool.map(_result_of, asks))
+        for name, answer in zip(back, answers, strict=True):
+            if isinstance(answer, ActionDone) and answer.value:
+                why = f"in region {name}, {answer.value}"
+                raise PushRequestRefused(f"nothing was rolled back: {why}")
+
+    def _look(self, region: Region, job: Job) -> RegionLook:
+        step = job.record.region(region.name).step
+        assert step is not None
+        left = hooks_left(step if step.next_at is None else new_round(step), self._rules.hooks)
+        wanted = any(self._panel.wants_statistics(hook) for hook in left)
+        statistics = region.statistics(job.record) if wanted else None
+        return RegionLook(region.previous(job.record), statistics)
+
+    def _call(self, task: HookTask, job: Job) -> Answer:
         statistics = None
         if task.region is not None and self._panel.wants_statistics(task.hook):
-            region = self._regions[task.region]
-            compared = _result_of(lambda: region.statistics(job.record))
-            if isinstance(compared, ActionUnreachable):
-                return compared
-            if isinstance(compared, ActionDone) and isinstance(compared.value, Comparison):
-                statistics = compared.value
+            statistics = self._looks[task.region][1].statistics
         context = context_of(job.record, task, self._rules, job.at, statistics)
-        return self._panel.call(task.hook, context)
+        queued_at = self._queued_at.get(task)
+        queued_s = 0.0 if queued_at is None else time.monotonic() - queued_at
+        return self._panel.call(task.hook, context, queued_s)
 
     def _with(self, task: Task, result: Answer | Result, now: datetime) -> PushRecord:
         record, rules = self.record, self._rules
-        if isinstance(task, ActionTask):
-            assert not isinstance(result, Answer)
-            return advanced(region_answered(record, task, result, rules, now), rules, now)
-        if isinstance(result, Answer):
+        if isinstance(task, HookTask):
+            assert isinstance(result, Answer)
             return hook_said(record, task, result, rules, now)
-        assert task.region is not None
-        compare = ActionTask(RegionAction.COMPARE, task.region)
-        return advanced(region_answered(record, compare, result, rules, now), rules, now)
+        assert not isinstance(result, Answer)
+        return advanced(region_answered(record, task, result, rules, now), rules, now)
 
 
 def _not_yet(task: Task, result: ActionDone) -> bool:

@@ -255,10 +255,13 @@ class HookRunner:
         """Return the counts, by class and method."""
         return self._tally.statistics()
 
-    def call(self, hook: str, context: HookContext) -> Answer:
-        """Return a hook's answer, or what its failure counts as."""
+    def call(self, hook: str, context: HookContext, queued_s: float = 0.0) -> Answer:
+        """Return a hook's answer, or what its failure counts as.
+
+        ``queued_s`` is the time that the call has already waited.
+        """
         method = METHODS[context.method]
-        began = time.monotonic()
+        began = time.monotonic() - queued_s
         with self._table_lock(context), self._threads:
             running = time.monotonic()
             said = self._run(hook, method, context)

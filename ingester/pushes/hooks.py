@@ -97,6 +97,8 @@ class RegionView(msgspec.Struct, frozen=True):
     previous: int | None = None
     """The generation that was current before the push."""
     reason: str = ""
+    swapping: bool = False
+    """Whether it may swap: its ``pre_version_swap`` has proceeded, and it does not serve yet."""
 
 
 class PushView(msgspec.Struct, frozen=True):

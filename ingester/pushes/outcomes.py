@@ -6,9 +6,10 @@
 
 A region that *may* have swapped counts as swapped: its number is saved before the swap is
 requested. An unreachable region does not delay the rollback of the others. A rollback supersedes an
-abort. An answer to something that was not asked at this stage, as from a slow controller, changes
-nothing; but a swap that has happened is always recorded. Tried by tests/pushes/test_rollout and
-test_rollout_model.
+abort: once a region may have swapped, the hooks that were due when the push was aborted are still
+called, each once. An answer to something that was not asked at this stage, as from a slow
+controller, changes nothing; but a swap that has happened is always recorded. Tried by
+tests/pushes/test_rollout and test_rollout_model.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from typing import Literal
 
 import msgspec
 
+from ingester.pushes.hooks import METHODS, Decision
 from ingester.pushes.record import (
     Cause,
     Ending,
+    HookStep,
     PushRecord,
     RegionRecord,
+    new_round,
     with_event,
     with_region,
 )
@@ -36,6 +40,7 @@ from ingester.pushes.tasks import (
     ActionUnreachable,
     Created,
     RegionAction,
+    RegionLook,
     Result,
     Rules,
 )
@@ -58,6 +63,7 @@ def end(
     if record.ending is not None and (record.ending.kind == "rollback" or kind == "abort"):
         return record
     cause, reason = why
+    swapped = any(goes_back(region) for region in record.regions)
     record = _replace(
         with_event(record, None, f"{kind}: {reason}", now),
         ending=Ending(kind, reason, cause, now),
@@ -66,9 +72,20 @@ def end(
     )
     for region in record.regions:
         reopened = kind == "rollback" and goes_back(region)
-        stays = _replace(region, step=None, closed=region.closed and not reopened)
+        step = _unheard(region, now) if kind == "abort" and swapped else None
+        stays = _replace(region, step=step, closed=region.closed and not reopened)
         record = with_region(record, stays)
     return record
+
+
+def _unheard(region: RegionRecord, now: datetime) -> HookStep | None:
+    """Return the step of a region whose hooks are due, and may still ask for a rollback."""
+    step = region.step
+    if step is None or Decision.ROLLBACK not in METHODS[step.method].answers:
+        return None
+    if step.next_at is None:
+        return step
+    return new_round(step) if now >= step.next_at else None
 
 
 def goes_back(region: RegionRecord) -> bool:
@@ -80,6 +97,8 @@ def through(record: PushRecord, region: RegionRecord) -> bool:
     """Return whether nothing is left to do in a region."""
     if record.ending is None:
         return region.closed or region.stage is RegionStage.DONE
+    if region.step is not None:
+        return False
     if region.closed or region.status in (Status.ROLLED_BACK, Status.ABORTED):
         return True
     if record.ending.kind == "rollback":
@@ -92,7 +111,7 @@ def tasks_of_ending(record: PushRecord) -> Iterator[ActionTask]:
     assert record.ending is not None
     back: list[tuple[int, str]] = []
     for region in record.regions:
-        if through(record, region):
+        if region.step is not None or through(record, region):
             continue
         if record.ending.kind == "rollback" and goes_back(region):
             back.append((region.swap_number, region.name))
@@ -132,11 +151,12 @@ def region_answered(
     if isinstance(result, ActionUnreachable):
         return _unreachable(record, region, result.reason, rules, now)
     if isinstance(result, ActionFailed):
-        said = f"{task.action.value}: {result.reason}"
+        asked = "" if task.action is RegionAction.LOOK else f"{task.action.value}: "
+        said = f"{asked}{result.reason}"
         if task.action is RegionAction.ROLL_BACK:
             said = f"{_still_live(region)}: {said}; roll the push back again once that is fixed"
         record = fail(record, region, said, now)
-        why = (Cause.FAILURE, f"region {region.name}: {task.action.value}: {result.reason}")
+        why = (Cause.FAILURE, f"region {region.name}: {asked}{result.reason}")
         return record if record.ending else end(record, rules.on_failure, why, now)
     reached = region
     if region.unreachable_since is not None:
@@ -179,7 +199,7 @@ def _was_asked(record: PushRecord, region: RegionRecord, action: RegionAction) -
         return True
     if through(record, region):
         return False
-    if action is RegionAction.COMPARE:
+    if action is RegionAction.LOOK:
         return region.step is not None
     if action in (RegionAction.ROLL_BACK, RegionAction.DISCARD):
         return record.ending is not None
@@ -250,9 +270,12 @@ def _created(
     return to_status(record, made, Status.WRITING, now, f"generation {version}")
 
 
-def _compared(
+def _looked(
     record: PushRecord, region: RegionRecord, result: ActionDone, now: datetime
 ) -> PushRecord:
+    assert isinstance(result.value, RegionLook)
+    if region.stage is RegionStage.PRE_SWAP:
+        region = _replace(region, previous=result.value.previous)
     return with_region(record, region)
 
 
@@ -311,5 +334,5 @@ _DONE: Mapping[
     RegionAction.SWAP: _swapped,
     RegionAction.ROLL_BACK: _rolled_back,
     RegionAction.DISCARD: _discarded,
-    RegionAction.COMPARE: _compared,
+    RegionAction.LOOK: _looked,
 }

@@ -96,14 +96,18 @@ class HookStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 def next_hook(step: HookStep, hooks: Sequence[HookName]) -> str | None:
     """Return the hook to call next in this round; None at the end of the round."""
+    return next(iter(hooks_left(step, hooks)), None)
+
+
+def hooks_left(step: HookStep, hooks: Sequence[HookName]) -> list[str]:
+    """Return the hooks that are still to be called in this round."""
+    left = []
     for hook in hooks:
         said = step.of(hook.name)
-        if said is None:
-            return hook.name
-        again = said.decision is Decision.WAIT or hook.asks_anew
-        if again and said.round < step.round:
-            return hook.name
-    return None
+        again = said is None or said.decision is Decision.WAIT or hook.asks_anew
+        if again and (said is None or said.round < step.round):
+            left.append(hook.name)
+    return left
 
 
 def new_round(step: HookStep) -> HookStep:
@@ -215,6 +219,11 @@ class RegionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     closed: bool = False
     """This push does nothing more in the region."""
     reason: str = ""
+
+    @property
+    def swapping(self) -> bool:
+        """Whether hooks have allowed its swap, and it has not happened yet."""
+        return not self.closed and self.stage in (RegionStage.FOLLOWERS, RegionStage.SWAP)
 
 
 class PushPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -440,6 +449,7 @@ def region_views(regions: Sequence[RegionRecord]) -> tuple[RegionView, ...]:
             table_version=each.table_version,
             previous=each.previous,
             reason=each.reason,
+            swapping=each.swapping,
         )
         for each in regions
     )

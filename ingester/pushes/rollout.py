@@ -82,6 +82,9 @@ def due(record: PushRecord, rules: Rules) -> Iterator[Due]:
     if record.stage is not PushStage.REGIONS:
         return
     if record.ending is not None:
+        for region in record.regions:
+            if region.step is not None:
+                yield from _due_hook(region.step, region.name, region.since, rules)
         for task in tasks_of_ending(record):
             yield Due(record.ending.at, task)
         return
@@ -98,9 +101,9 @@ def _due_hook(step: HookStep, region: str | None, since: datetime, rules: Rules)
     asked = step if step.next_at is None else new_round(step)
     hook = next_hook(asked, rules.hooks)
     if hook is not None:  # without any configured hook, `advanced` ends the step
-        yield Due(
-            step.next_at or since, HookTask(step.method, region, hook, asked.round, step.began_at)
-        )
+        task = HookTask(step.method, region, hook, asked.round, step.began_at)
+        amid = any(each.round == asked.round for each in asked.asked)
+        yield Due(step.next_at or since, task, amid)
 
 
 def begun(record: PushRecord, task: ActionTask) -> PushRecord:
@@ -152,10 +155,10 @@ def _step_of(record: PushRecord, task: HookTask) -> HookStep | None:
 def hook_said(
     record: PushRecord, task: HookTask, answer: Answer, rules: Rules, now: datetime
 ) -> PushRecord:
-    """Return the record with a hook's answer; a late one is ignored."""
+    """Return the record with a hook's answer; a late one is ignored, unless it is a rollback."""
     step = _step_of(record, task)
     if step is None:
-        return record
+        return _late_rollback(record, task, answer, now)
     if step.next_at is not None:
         step = new_round(step)
     if step.round != task.round or next_hook(step, rules.hooks) != task.hook:
@@ -168,6 +171,18 @@ def hook_said(
     return advanced(_with_step(record, task.region, step, outcome, now), rules, now)
 
 
+def _late_rollback(record: PushRecord, task: HookTask, answer: Answer, now: datetime) -> PushRecord:
+    """Return the record with the rollback of a hook that ran when the push was aborted."""
+    ending = record.ending
+    if answer.decision is not Decision.ROLLBACK or ending is None or ending.kind != "abort":
+        return record
+    if task.step_at > ending.at or record.stage in (PushStage.POST_END, PushStage.OVER):
+        return record
+    reason = f"{task.method}: {task.hook}: {answer.reason or 'rollback'}"
+    record = with_event(record, task.region, f"{task.method}: {task.hook}: rollback", now)
+    return end(record, "rollback", (Cause.HOOK, reason), now)
+
+
 def _is_news(before: HookStep | None, hook: str, answer: Answer) -> bool:
     said = before.of(hook) if before is not None else None
     return said is None or (said.decision, said.reason) != (answer.decision, answer.reason)
@@ -177,6 +192,8 @@ def _with_step(
     record: PushRecord, region: str | None, step: HookStep, outcome: Answer | None, now: datetime
 ) -> PushRecord:
     """Return the record with a step of hooks, and the consequence of its outcome."""
+    if record.ending is not None and region is not None:
+        return _with_last_words(record, region, step, outcome, now)
     if outcome is None:
         if region is None:
             return _replace(record, step=step)
@@ -190,6 +207,8 @@ def _with_step(
         )
         if record.stage is PushStage.POST_END:
             return _replace(record, stage=PushStage.OVER, step=None, ended_at=now)
+        if region is not None:
+            record = with_region(record, _replace(record.region(region), step=None))
         return end(record, kind, (Cause.HOOK, f"{step.method}: {outcome.reason}"), now)
     if region is not None:
         before = record.region(region)
@@ -199,6 +218,18 @@ def _with_step(
     stage = record.stage.next
     ended_at = now if stage is PushStage.OVER else None
     return _replace(record, step=None, stage=stage, ended_at=ended_at)
+
+
+def _with_last_words(
+    record: PushRecord, region: str, step: HookStep, outcome: Answer | None, now: datetime
+) -> PushRecord:
+    """Return the record of an aborted push with a step that was due: only a rollback counts."""
+    if outcome is None and step.next_at is None:
+        return with_region(record, _replace(record.region(region), step=step))
+    record = with_region(record, _replace(record.region(region), step=None))
+    if outcome is None or outcome.decision is not Decision.ROLLBACK:
+        return record
+    return end(record, "rollback", (Cause.HOOK, f"{step.method}: {outcome.reason}"), now)
 
 
 def requested(
@@ -232,8 +263,18 @@ def advanced(record: PushRecord, rules: Rules, now: datetime) -> PushRecord:
                 if record.ending is None:
                     record = _advance_region(record, record.region(region.name), rules, now)
             record = _with_status_of_regions(record, now)
+        if record.stage is PushStage.REGIONS and record.ending is not None:
+            record = _without_hooks_removed(record, rules)
         if record == before:
             return record
+
+
+def _without_hooks_removed(record: PushRecord, rules: Rules) -> PushRecord:
+    """Return the record of an aborted push without steps whose hooks are no longer configured."""
+    for region in record.regions:
+        if region.step is not None and next_hook(region.step, rules.hooks) is None:
+            record = with_region(record, _replace(region, step=None))
+    return record
 
 
 def _advance_push(record: PushRecord, rules: Rules, now: datetime) -> PushRecord:

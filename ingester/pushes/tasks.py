@@ -36,6 +36,14 @@ class Created(NamedTuple):
     previous: int | None
 
 
+class RegionLook(NamedTuple):
+    """The state of a region at a call of its hooks."""
+
+    previous: int | None
+    """The current generation, or the one before if the push's is current."""
+    statistics: Comparison | None
+
+
 class Region(Protocol):
     """A store and its daemons, as a push uses them. Calls block and come one at a time.
 
@@ -96,13 +104,25 @@ class Region(Protocol):
         """
         ...
 
+    def previous(self, push: PushRecord) -> int | None:
+        """Return the current generation, or the one before if the push's is current.
+
+        Raises:
+            RegionFailed: a push that began later is live; this one can no longer swap.
+        """
+        ...
+
+    def replaced(self, push: PushRecord) -> str:
+        """Return why the region cannot be rolled back: a later push replaced this one; or ""."""
+        ...
+
     def statistics(self, push: PushRecord) -> Comparison | None:
         """Return the generation's statistics beside the current one's; None before it exists."""
         ...
 
 
 class RegionAction(Enum):
-    """One of the calls of :class:`Region`, by its name."""
+    """One of the calls of :class:`Region`, by its name; ``LOOK`` is two of them."""
 
     REGISTER_SCHEMA = "register_schema"
     CREATE = "create_version"
@@ -112,7 +132,7 @@ class RegionAction(Enum):
     SWAP = "swap"
     ROLL_BACK = "roll_back"
     DISCARD = "discard"
-    COMPARE = "statistics"
+    LOOK = "look"
 
     @property
     def changes(self) -> bool:
@@ -120,7 +140,7 @@ class RegionAction(Enum):
         return self not in (
             RegionAction.CHECK_WRITTEN,
             RegionAction.CHECK_FOLLOWERS,
-            RegionAction.COMPARE,
+            RegionAction.LOOK,
         )
 
 
@@ -160,6 +180,8 @@ class Due(NamedTuple):
 
     at: datetime
     task: Task
+    amid: bool = False
+    """Whether other hooks were called in the same round of the step."""
 
 
 class ActionDone(NamedTuple):

@@ -156,7 +156,7 @@ def test_a_reason_that_is_no_unicode_is_kept_readable(world: World, store: Objec
 class UnfitPanel(ScriptedPanel):
     """Hooks that raise, which no panel may do."""
 
-    def call(self, hook: str, context: HookContext) -> Answer:
+    def call(self, hook: str, context: HookContext, queued_s: float = 0.0) -> Answer:
         raise ZeroDivisionError("oh")
 
 

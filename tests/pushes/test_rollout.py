@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from ingester.pushes.driver import Job
 from ingester.pushes.hooks import PROCEED as OK
-from ingester.pushes.hooks import abort, rollback, wait
+from ingester.pushes.hooks import Answer, Decision, abort, rollback, wait
 from ingester.pushes.record import HookName
 from ingester.pushes.rollout import PushRequestRefused, hook_said, requested
 from ingester.pushes.states import RegionOrder, Status
@@ -105,6 +106,109 @@ def test_the_target_goes_first_and_then_the_rest_at_once(
     assert world.log[0] == "swap b"
     since = {region.name: region.since for region in life.record.regions}
     assert since["a"] == since["c"] == since["d"] == since["b"] + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("first", [abort("stop"), rollback("bad rows")])
+def test_a_rollback_wins_over_an_abort_of_another_region(
+    life: Life, world: World, panel: ScriptedPanel, first: Answer
+) -> None:
+    """Both regions are live, and both hooks are due: whichever is heard first, all go back."""
+    second = rollback("bad rows") if first.decision is Decision.ABORT else abort("stop")
+    panel.say("post_version_swap", wait("watching"), first, region="a")
+    panel.say("post_version_swap", wait("watching"), second, region="b")
+    life.begin(order_of("at_once"))
+    assert life.run().status is Status.ROLLED_BACK
+    assert world.current() == [OLD] * 4
+    assert life.record.ending is not None
+    assert life.record.ending.reason == "post_version_swap: hook: bad rows"
+
+
+@pytest.mark.parametrize("method", ["pre_version_swap", "post_version_swap"])
+@pytest.mark.parametrize("by", ["request", "failure"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_rollback_that_is_due_wins_over_an_abort(
+    life: Life, world: World, panel: ScriptedPanel, method: str, by: str, killed: bool
+) -> None:
+    """The hook's call runs, or its controller is killed in it, while the push is aborted."""
+    panel.say("post_version_swap", wait("watching"), region="a")
+    panel.say(method, rollback("bad rows"), rollback("bad rows"), region="b")
+    life.begin(RegionOrder(("a", "c", "b", "d"), "at_once"))
+    world.regions["c"].data_there = False
+
+    def in_flight() -> bool:
+        tasks = [job.task for job in life.pending if isinstance(job.task, HookTask)]
+        return NEW in world.current() and [task[:2] for task in tasks] == [(method, "b")]
+
+    life.run(until=in_flight)
+    (job,) = [job for job in life.pending if isinstance(job.task, HookTask)]
+    life.pending.remove(job)
+    assert life.driver is not None
+    answer = life.driver.do(job)
+    if by == "request":
+        life.pushes.request("p1", "abort", "stop", world.now)
+    else:
+        world.regions["c"].refuses = {"written"}
+    life.run(until=lambda: life.record.ending is not None, steps=100)
+    if killed:
+        life.resume()
+    else:
+        with pytest.raises(AssertionError, match="no end in sight"):
+            life.run(steps=200)
+        life.driver.took(job, answer, world.now)
+    life.run()
+    assert world.current() == [OLD] * 4
+    assert life.record.ending is not None
+    assert life.record.ending.kind == "rollback"
+    assert life.record.ending.reason == f"{method}: hook: bad rows"
+
+
+def test_a_rollback_of_a_later_hook_in_a_round_that_is_due_wins(world: World, store: Any) -> None:
+    panel = ScriptedPanel("one", "two", anew=["two"])
+    panel.say("post_version_swap", wait("watching"), abort("stop"), region="a", hook="one")
+    panel.say("post_version_swap", wait("watching"), region="b", hook="one")
+    panel.say("post_version_swap", OK, rollback("bad rows"), region="b", hook="two")
+    life = Life(world, store, panel)
+    life.begin(order_of("at_once"))
+    assert life.run().status is Status.ROLLED_BACK
+    assert ("post_version_swap", "a", "two", 2) not in panel.calls
+
+
+@pytest.mark.parametrize("answer", [OK, wait("watching"), abort("stop too")])
+def test_no_other_answer_undoes_an_abort(
+    life: Life, world: World, panel: ScriptedPanel, answer: Answer
+) -> None:
+    panel.say("post_version_swap", wait("watching"), abort("stop"), region="a")
+    panel.say("post_version_swap", wait("watching"), answer, rollback("too late"), region="b")
+    life.begin(order_of("at_once"))
+    assert life.run().status is Status.ABORTED
+    assert panel.calls.count(("post_version_swap", "b", "hook", 2)) == 1
+    assert ("post_version_swap", "b", "hook", 3) not in panel.calls
+    assert world.current()[:2] == [NEW, NEW]
+
+
+def test_an_abort_before_any_switch_calls_no_further_hook(
+    life: Life, world: World, panel: ScriptedPanel
+) -> None:
+    panel.say("pre_version_swap", abort("stop"), region="a")
+    life.begin(order_of("at_once"))
+    assert life.run().status is Status.ABORTED
+    assert [call for call in panel.calls if call[0] == "pre_version_swap"] == [
+        ("pre_version_swap", "a", "hook", 1)
+    ]
+    assert world.log == []
+
+
+def test_an_abort_does_not_wait_for_hooks_that_are_no_longer_configured(
+    life: Life, world: World, panel: ScriptedPanel
+) -> None:
+    life.begin(order_of("at_once"))
+    life.run(until=lambda: "swap b" in world.log)
+    life.pushes.request("p1", "abort", "stop", world.now)
+    life.run(until=lambda: life.record.ending is not None)
+    life.panel = ScriptedPanel("another")
+    life.panel._names = []
+    life.resume()
+    assert life.run().status is Status.ABORTED
 
 
 def test_at_once_no_region_waits_for_another(life: Life, world: World) -> None:

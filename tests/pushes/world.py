@@ -162,6 +162,13 @@ class SimRegion:
             self.given_up.add(push.push_id)
         return True
 
+    def previous(self, push: PushRecord) -> int | None:
+        with self._asking("previous"):
+            return self.before.get(push.push_id, self.current)
+
+    def replaced(self, push: PushRecord) -> str:
+        return ""
+
     def statistics(self, push: PushRecord) -> Comparison | None:
         with self._asking("statistics"):
             new = VersionStatistics(self.made.get(push.push_id, 0), 100, 1000, {"v": self.nulls})
@@ -196,7 +203,7 @@ class ScriptedPanel:
         """Let a hook give these answers to its next calls, then proceed."""
         self.scripts[method, region, hook] = list(answers)
 
-    def call(self, hook: str, context: HookContext) -> Answer:
+    def call(self, hook: str, context: HookContext, queued_s: float = 0.0) -> Answer:
         self.calls.append((context.method, context.region, hook, context.call))
         self.contexts.append(context)
         self.moment()

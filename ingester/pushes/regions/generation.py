@@ -53,6 +53,7 @@ from persist.manifest import (
     claim_version,
     commit,
     current_version,
+    last_switch,
     push_mark,
     rebase,
     switches,
@@ -236,8 +237,8 @@ def swap(version: PushedGeneration) -> int:
     """Make the push's generation current; return the previous one.
 
     Raises:
-        RegionFailed: it was given up or rolled back, its data is missing, or it does not follow the
-            current generation.
+        RegionFailed: it was given up or rolled back, its data is missing, it does not follow the
+            current generation, or a push that began later is live.
     """
     if _was_rolled_back(version):
         raise RegionFailed(f"generation {version.number} was current, and rolled back")
@@ -252,18 +253,58 @@ def swap(version: PushedGeneration) -> int:
     replay = version.replay(state)
 
     def switch() -> Switch:
-        return switch_version(
-            *version.of,
-            version.number,
-            push_id=version.push_id,
-            since=replay.since,
-            previous=replay.table_version,
-        )
+        current = check_latest(version)
+        try:
+            return switch_version(
+                *version.of,
+                version.number,
+                push_id=version.push_id,
+                since=replay.since,
+                previous=replay.table_version or current,
+            )
+        except SwitchRefused:
+            number, last = last_switch(*version.of)
+            if last.table_version == current:
+                raise
+            # Another push was faster; it may have begun later, so look again.
+            raise SwitchedMeanwhile(version.namespace, version.table, number) from None
 
     try:
         return _settled(version, switch).previous
     except (SwitchRefused, TableVersionNotKept) as exc:
         raise RegionFailed(str(exc)) from exc
+
+
+def check_latest(version: PushedGeneration) -> int:
+    """Return the current generation, unless it belongs to a push that began later.
+
+    The start of a push is the same in all regions, so that in each the later of two pushes wins,
+    whichever was faster. Ids decide between equal times.
+
+    Raises:
+        RegionFailed: a push that began later is live.
+    """
+    current = current_version(*version.of)
+    claim = claim_of(*version.of, current)
+    if current == version.number or claim is None or claim.push_id == version.push_id:
+        return current
+    with suppress(TableNotFound):
+        state = Manifest(*version.of, current).load()
+        began = state.txns.get(push_mark(claim.push_id, "began"))
+        if began is not None and (began, claim.push_id) > (version.began, version.push_id):
+            raise RegionFailed(
+                f"generation {current} of push {claim.push_id} is live, which began later:"
+                f" push {version.push_id} is outdated and does not replace it"
+            )
+    return current
+
+
+def replaced(version: PushedGeneration) -> str:
+    """Return why the generation cannot be rolled back, if another one has replaced it; or ""."""
+    current = current_version(*version.of)
+    if current == version.number or _was_rolled_back(version) or not was_current(version):
+        return ""
+    return f"generation {version.number} {_replaced(version)}"
 
 
 def go_back(version: PushedGeneration) -> bool:
@@ -285,7 +326,7 @@ def go_back(version: PushedGeneration) -> bool:
         except (SwitchRefused, TableVersionNotKept) as exc:
             raise RegionFailed(str(exc)) from exc
     back = _was_rolled_back(version)
-    if not back and _was_current(version):
+    if not back and was_current(version):
         raise RegionFailed(f"generation {version.number} {_replaced(version)}")
     return back
 
@@ -295,7 +336,7 @@ def forbid(version: PushedGeneration) -> bool:
 
     One that was current is kept: a later push may have to return to it.
     """
-    if current_version(*version.of) != version.number and _was_current(version):
+    if current_version(*version.of) != version.number and was_current(version):
         return False
     return forbid_switch(*version.of, version.number, f"push {version.push_id} was given up")
 
@@ -313,8 +354,8 @@ def _replaced(version: PushedGeneration) -> str:
     return f"was replaced by generation {after[-1].table_version}{by}: roll that one back first"
 
 
-def _was_current(version: PushedGeneration) -> bool:
-    """Whether the generation became current by its push's own swap."""
+def was_current(version: PushedGeneration) -> bool:
+    """Return whether the generation became current by its push's own swap."""
     done = _switches(version)
     return any((each.push_id, each.why) == (version.push_id, "swap") for each in done)
 

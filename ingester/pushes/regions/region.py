@@ -20,10 +20,13 @@ from ingester.pushes.record import PushRecord
 from ingester.pushes.regions.data import SLICE_S, GenerationFolder, RegionData, SourceUnreachable
 from ingester.pushes.regions.generation import (
     PushedGeneration,
+    check_latest,
     forbid,
     generation_before,
     go_back,
+    replaced,
     swap,
+    was_current,
 )
 from ingester.pushes.regions.shapes import PushedFile
 from ingester.pushes.regions.store import RegionDaemons, RegionStore
@@ -180,6 +183,19 @@ class StoreRegion:
                 continue
             if state is not None and source.rows(state) is not None:
                 yield source, state
+
+    def previous(self, push: PushRecord) -> int:
+        """Return the current generation, or the one before if the push's is current."""
+        with self.home.reached() as store, self._or_given_up(store, push) as version:
+            if not was_current(version):
+                check_latest(version)
+            return generation_before(version)
+
+    def replaced(self, push: PushRecord) -> str:
+        """Return why the region cannot be rolled back, if a later push has replaced this one."""
+        with self.home.reached() as store:
+            version = self._version(store, push)
+            return "" if version.is_anothers() else replaced(version)
 
     def statistics(self, push: PushRecord) -> Comparison | None:
         """Return the generation's statistics beside the current one's; None before its data.

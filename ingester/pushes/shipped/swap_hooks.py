@@ -48,7 +48,14 @@ class MinimumDelay(LifecycleHooks):
         return checked(self._delay)
 
     def pre_version_swap(self, context: HookContext) -> Answer:
-        """Wait until the last swap of the push is old enough."""
+        """Wait until the last swap of the push is old enough.
+
+        A region that may swap counts, although it is not live yet: while its followers or its store
+        are waited for, no other region starts.
+        """
+        for each in context.regions:
+            if each.swapping and each.name != context.region:
+                return wait(f"region {each.name} is about to switch")
         serving = [each for each in context.regions if each.status is Status.SERVING]
         if not serving:
             return PROCEED
