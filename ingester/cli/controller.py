@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from ingester.observability.logs import configure_logs
@@ -24,7 +30,9 @@ from ingester.pushes.controller import (
     ControllerSettings,
     log_hook_failure,
 )
+from ingester.pushes.hook_calls import QUEUED_UP_TO_S
 from ingester.pushes.hook_runner import HookRunner
+from ingester.pushes.leading import Leadership
 from ingester.pushes.states import Status
 from ingester.pushes.tasks import RegionUnreachable
 from persist.store import StoreUnavailable, check_store
@@ -35,6 +43,8 @@ from .pushes import told
 
 log = structlog.get_logger()
 
+_LOOK_S = 0.2
+"""How often a signal is looked for while hooks are loaded."""
 LATE_S = 60.0
 """A controller that has not reached its store for this long is not ready."""
 
@@ -49,7 +59,11 @@ def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> 
     stop = stopped_by_signals()
     with told():
         place = ConfiguredPushes.read(config)
-        how, hooks = place.leadership(log_hook_failure)
+        loaded = _loaded(place, stop)
+    if loaded is None:
+        log.info("controller stopped", why="a signal came while hooks were loaded")
+        return
+    how, hooks = loaded
     retain = timedelta(seconds=place.config.pushes.retain)
     controller = Controller(how, ControllerSettings(retain=retain, forget=place.forget))
     registry = CollectorRegistry()
@@ -70,6 +84,9 @@ def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> 
             hooks=list(place.config.hooks.classes),
             metrics=url,
         )
+        for each in hooks.not_enabled():
+            key = each.make.enabled_by
+            log.info("hook not enabled", hook=each.name, by=key)
         with told():
             if once:
                 place.check_reachable()
@@ -78,6 +95,15 @@ def run_controller(config: Path, metrics: MetricsAddress | None, once: bool) -> 
             elif _checked(place, stop):
                 controller.run(stop)
         log.info("controller stopped", controller=how.controller)
+
+
+def _loaded(place: ConfiguredPushes, stop: threading.Event) -> tuple[Leadership, HookRunner] | None:
+    """Load the hooks, in another thread as that may take long; None if stopped before."""
+    loading = ThreadPoolExecutor(1).submit(place.leadership, log_hook_failure)
+    while not stop.is_set():
+        if wait([loading], timeout=_LOOK_S).done:
+            return loading.result()
+    return None
 
 
 def _checked(place: ConfiguredPushes, stop: threading.Event) -> bool:
@@ -138,7 +164,17 @@ class HookMetrics(Collector):
                 calls.add_metric((*labels, outcome), count)
             queued.add_metric(labels, each.queued_s)
             running.add_metric(labels, each.running_s)
-        yield from (calls, queued, running)
+        waited = HistogramMetricFamily(
+            "ingester_hook_queue_time_seconds",
+            "Distribution of the time hook calls waited",
+            labels=_LABELS,
+        )
+        for times in self._runner.queue_times():
+            limits = zip(
+                [*map(str, QUEUED_UP_TO_S), "+Inf"], [*times.up_to, times.calls], strict=True
+            )
+            waited.add_metric((times.hook, times.method), list(limits), times.queued_s)
+        yield from (calls, queued, running, waited)
 
 
 class PushMetrics(Collector):

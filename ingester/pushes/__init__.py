@@ -15,8 +15,9 @@ the hooks that come with the product. ``spark`` writes a push from a frame; user
 the order of regions; ``record`` is all that is saved of a push, with the rounds of calls of a step;
 ``tasks`` is what a push asks of hooks and regions, with the interface of a region.
 
-**What acts.** ``config`` reads the configuration file. ``hook_runner`` loads hooks and calls them
-in threads. ``store`` keeps the records so that two controllers cannot both act. ``regions`` are
+**What acts.** ``config`` reads the configuration file. ``hook_loading`` loads the configured hooks,
+``hook_calls`` runs user code in threads and counts its calls, ``hook_runner`` calls hooks for a
+push. ``store`` keeps the records so that two controllers cannot both act. ``regions`` are
 stores with their daemons.
 
 **Leaders.** ``leading`` takes over a push, sends heartbeats and publishes the status for the

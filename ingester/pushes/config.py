@@ -78,8 +78,11 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     wait_deadline: float = 86400.0
     """A wait this long after the start of the step counts as ``on_deadline``."""
     on_deadline: Literal["abort", "rollback", "proceed"] = "abort"
-    on_error: Literal["proceed", "abort"] | None = None
-    """What a failed call counts as: by default abort in ``pre_``, proceed in ``post_`` methods."""
+    on_error: Literal["proceed", "abort", "wait"] | None = None
+    """What a failed call counts as: by default abort in ``pre_``, proceed in ``post_`` methods.
+
+    ``wait`` leaves that as it is for methods that may not wait.
+    """
     config: dict[str, str] = {}
     """The configuration of all classes."""
     tables: dict[str, dict[str, str]] = {}

@@ -15,7 +15,9 @@ import msgspec
 
 from ingester.pushes.config import PushConfig, PushConfigError, read_push_config
 from ingester.pushes.driver import utc_now
-from ingester.pushes.hook_runner import HookFailure, HookRunner, load_hooks
+from ingester.pushes.hook_calls import HookTally
+from ingester.pushes.hook_loading import load_hooks
+from ingester.pushes.hook_runner import HookFailure, HookRunner
 from ingester.pushes.leading import HEARTBEAT, Leadership, controller_name, leader_of, push_status
 from ingester.pushes.record import PushRecord
 from ingester.pushes.regions.region import open_regions
@@ -79,7 +81,8 @@ class ConfiguredPushes:
             PushConfigError, HookConfigError: a hook or a region is invalid.
         """
         config = self.config
-        runner = HookRunner(config.hooks, load_hooks(config.hooks), tell)
+        tally = HookTally()
+        runner = HookRunner(config.hooks, load_hooks(config.hooks, tally), tell, tally)
         open_regions(config.regions)
         made = Leadership(
             store=self.store,

@@ -197,6 +197,9 @@ class LifecycleHooks:
     wants_statistics: ClassVar[bool] = False
     """True to receive ``context.statistics`` in calls about a region."""
 
+    enabled_by: ClassVar[str | None] = None
+    """The configuration key that enables the class; without a value for a table, it is not called
+    for that table. None: it is always called."""
     options: ClassVar[Mapping[str, str] | None] = None
     """The configuration keys that the class knows, each with its meaning. If every configured class
     declares its keys, any other key is refused."""

@@ -113,7 +113,7 @@ def test_the_page_of_replication_names_its_metrics() -> None:
 
 def test_the_sample_of_pushes_and_the_one_of_the_pods_are_read() -> None:
     from ingester.pushes.config import push_config
-    from ingester.pushes.hook_runner import load_hooks
+    from ingester.pushes.hook_loading import load_hooks
 
     named = {f"{city}_{kind}": "x" for city in ("BERLIN", "DUBLIN") for kind in ("KEY", "SECRET")}
     sample = (ROOT / "deploy" / "systemd" / "pushes.toml").read_text()

@@ -14,6 +14,7 @@ TESTS = Path(__file__).resolve().parents[1]
 LISTENS_ITSELF = {"drivers/ports.py", "house/test_ports.py", "client/wire_cutter.py"}
 LISTENS_ITSELF |= {"server/http/test_server.py", "daemon/test_refused_starts.py"}
 LISTENS_ITSELF |= {"daemon/test_shutdown.py", "server/auth/test_jwt_tokens.py"}
+LISTENS_ITSELF |= {"pushes/test_shipped.py"}
 
 
 def test_a_port_is_handed_out_once_and_none_that_a_connection_could_get() -> None:

@@ -15,7 +15,8 @@ from ingester.observability.logs import configure_logs
 from ingester.pushes.config import PushConfig, read_push_config
 from ingester.pushes.controller import Controller, ControllerSettings
 from ingester.pushes.driver import DriverPace
-from ingester.pushes.hook_runner import HookRunner, load_hooks
+from ingester.pushes.hook_loading import load_hooks
+from ingester.pushes.hook_runner import HookRunner
 from ingester.pushes.leading import Heartbeat, Leadership, controller_name
 from ingester.pushes.regions.region import StoreRegion, open_regions
 from ingester.pushes.regions.store import RegionStore

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ let_go = threading.Event()
 running: list[str] = []
 most: list[int] = [0, 0]
 made: list[int] = []
+failures: list[int] = [0]
 
 
 class Gate(LifecycleHooks):
@@ -51,6 +53,24 @@ class Raises(LifecycleHooks):
 
     def post_version_swap(self, context: HookContext) -> Answer:
         raise SystemExit(3)
+
+
+class Naps(LifecycleHooks):
+    """Takes a while before a generation is created."""
+
+    def pre_version_creation(self, context: HookContext) -> Answer:
+        let_go.wait(0.05)
+        return PROCEED
+
+
+class Recovers(LifecycleHooks):
+    """A hook that fails as often as ``failures`` says."""
+
+    def post_version_swap(self, context: HookContext) -> Answer:
+        if failures[0]:
+            failures[0] -= 1
+            raise ConnectionError("not now")
+        return PROCEED
 
 
 class Hangs(LifecycleHooks):
@@ -149,6 +169,43 @@ class CannotBeMade(LifecycleHooks):
 
     def __init__(self, config: Mapping[str, str]) -> None:
         raise OSError("no model there")
+
+
+class NeverMade(LifecycleHooks):
+    """A hook whose constructor does not return."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        if "sits.folder" in config:
+            (Path(config["sits.folder"]) / "never_made").touch()
+        let_go.wait(600)
+
+
+class NeverValid(LifecycleHooks):
+    """A hook whose ``validate_hook_config`` does not return."""
+
+    def validate_hook_config(self, context: ConfigContext) -> Answer:
+        let_go.wait(600)
+        return PROCEED
+
+
+class ExitsWhenMade(LifecycleHooks):
+    """A hook whose constructor ends the program."""
+
+    def __init__(self, config: Mapping[str, str]) -> None:
+        sys.exit(0)
+
+
+class ExitsWhenChecked(LifecycleHooks):
+    """A hook whose ``validate_hook_config`` ends the program."""
+
+    def validate_hook_config(self, context: ConfigContext) -> Answer:
+        raise KeyboardInterrupt
+
+
+class OddOptions(LifecycleHooks):
+    """A hook that declares its keys wrongly."""
+
+    options: ClassVar[Any] = ["delay"]
 
 
 class WrongSignature(LifecycleHooks):

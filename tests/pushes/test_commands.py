@@ -253,6 +253,31 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
     check_refused(place.run("pushes", "list"), 2, "pushes.toml: ")
 
 
+def test_a_hook_class_that_does_not_return_is_named_and_one_signal_is_enough(place: Place) -> None:
+    good = place.config.read_text().replace("[hooks]", '[hooks]\ntimeout = "500ms"')
+    for name, says in (
+        ("NeverMade", "no answer within 0.5 s"),
+        ("NeverValid", "no answer within 0.5 s"),
+        ("ExitsWhenMade", "SystemExit: 0"),
+        ("ExitsWhenChecked", "KeyboardInterrupt"),
+    ):
+        place.config.write_text(good.replace("some_hooks:Sits", f"some_hooks:{name}"))
+        says = f"some_hooks:{name}: its constructor or validate_hook_config failed: {says}"
+        check_refused(place.run("controller"), 2, says)
+    (place.sit / "never_made").unlink()
+    hangs = good.replace("some_hooks:Sits", "some_hooks:NeverMade").replace("500ms", "10m")
+    place.config.write_text(hangs)
+    with place.controller() as controller:
+        until((place.sit / "never_made").exists, "the constructor")
+        controller.send_signal(signal.SIGTERM)
+        assert controller.wait(10) == 0
+    (line,) = place.log()
+    assert (line["event"], line["why"]) == (
+        "controller stopped",
+        "a signal came while hooks were loaded",
+    )
+
+
 def test_two_controllers_lead_and_a_signal_ends_them(place: Place) -> None:
     place.stop_at("pre_version_swap.b")
     place.begin("p1")

@@ -16,7 +16,8 @@ from ingester.cli.controller import PushMetrics
 from ingester.pushes.config import HookSettings
 from ingester.pushes.controller import Controller, ControllerSettings, log_hook_failure
 from ingester.pushes.driver import utc_now
-from ingester.pushes.hook_runner import HookRunner, load_hooks
+from ingester.pushes.hook_loading import load_hooks
+from ingester.pushes.hook_runner import HookRunner
 from ingester.pushes.hooks import PROCEED, Answer, HookContext, wait
 from ingester.pushes.leading import (
     HEARTBEAT,

@@ -10,7 +10,8 @@ import pytest
 
 from ingester.pushes import LifecycleHooks
 from ingester.pushes.config import HookSettings
-from ingester.pushes.hook_runner import HookFailure, HookRunner, LoadedHook
+from ingester.pushes.hook_loading import LoadedHook
+from ingester.pushes.hook_runner import HookFailure, HookRunner
 from ingester.pushes.hooks import (
     METHODS,
     PROCEED,

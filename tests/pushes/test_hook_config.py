@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ingester.pushes.config import HookConfigError, HookSettings, hook_settings
-from ingester.pushes.hook_runner import load_hooks
+from ingester.pushes.hook_loading import load_hooks
+from tests.pushes import some_hooks
 
 HERE = "tests.pushes.some_hooks"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pushes.md"
@@ -44,7 +45,7 @@ def test_a_section_of_a_file_is_read() -> None:
         ({"timeout": 0}, "hooks.timeout: 0.0 is not above 0"),
         ({"threads": 0}, "hooks.threads: 0 is out of range"),
         ({"tiemout": "5s"}, "hooks: Object contains unknown field `tiemout`"),
-        ({"on_error": "wait"}, "hooks: Invalid enum value 'wait'"),
+        ({"on_error": "rollback"}, "hooks: Invalid enum value 'rollback'"),
         ({"classes": ["acme"]}, "hooks.classes: 'acme' is not package.module:Class"),
         ({"classes": ["a:B", "a:B"]}, "hooks.classes names a class twice"),
         ({"tables": {"visits": {}}}, "hooks.tables: 'visits' is not namespace/table"),
@@ -60,16 +61,34 @@ def test_settings_that_cannot_be_are_refused_by_name(section: dict[str, object],
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("no.such.module:Hook", "hook no.such.module:Hook: ModuleNotFoundError: No module named"),
+        ("no.such.module:Hook", "its import failed: ModuleNotFoundError: No module named"),
         (f"{HERE}:Absent", f"module {HERE} has no 'Absent'"),
         (f"{HERE}:NoHook", "it is not a subclass of ingester.pushes.LifecycleHooks"),
         (f"{HERE}:WrongSignature", "pre_version_swap(self)"),
-        (f"{HERE}:CannotBeMade", "CannotBeMade: OSError: no model there"),
+        (
+            f"{HERE}:CannotBeMade",
+            "CannotBeMade: its constructor or validate_hook_config failed: OSError: no model there",
+        ),
+        (f"{HERE}:NeverMade", "validate_hook_config failed: no answer within 0.2 s"),
+        (f"{HERE}:NeverValid", "validate_hook_config failed: no answer within 0.2 s"),
+        (f"{HERE}:ExitsWhenMade", "validate_hook_config failed: SystemExit: 0"),
+        (f"{HERE}:ExitsWhenChecked", "validate_hook_config failed: KeyboardInterrupt"),
+        (f"{HERE}:OddOptions", "options is ['delay'], not a mapping"),
+        (f"{HERE}_that_hang:Hook", "its import failed: no answer within 0.2 s"),
+        (f"{HERE}_that_exit:Hook", "its import failed: SystemExit: 0"),
     ],
 )
-def test_a_class_that_is_none_is_refused_by_name(name: str, says: str) -> None:
+def test_a_class_that_is_none_is_refused_by_name(
+    name: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some_hooks_that_hang.py").write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "some_hooks_that_exit.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    name = name.replace("tests.pushes.some_hooks_that", "some_hooks_that")
+    some_hooks.let_go.clear()
     with pytest.raises(HookConfigError) as refused:
-        load_hooks(HookSettings(classes=(name,)))
+        load_hooks(HookSettings(classes=(name,), timeout=0.2 if "0.2" in says else 30.0))
+    some_hooks.let_go.set()
     assert name in str(refused.value)
     assert says in str(refused.value)
 

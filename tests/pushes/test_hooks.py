@@ -14,7 +14,7 @@ import pytest
 import ingester.lifecycle
 import ingester.pushes
 from ingester.pushes import PROCEED, Decision, LifecycleHooks, Status
-from ingester.pushes.hook_runner import load_hook
+from ingester.pushes.hook_loading import load_hook
 from ingester.pushes.hooks import METHODS, HookContext, PushView, RegionView
 from ingester.pushes.shipped import HealthCheck
 from tests.pushes.world import BEGAN

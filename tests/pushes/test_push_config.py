@@ -17,7 +17,7 @@ from ingester.pushes.config import (
     push_config,
     read_push_config,
 )
-from ingester.pushes.hook_runner import load_hooks
+from ingester.pushes.hook_loading import load_hooks
 from ingester.pushes.states import RegionOrder
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pushes.md"

@@ -12,9 +12,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from ingester.cli.controller import HookMetrics
 from ingester.pushes import PROCEED, Decision
-from ingester.pushes.config import HookSettings
+from ingester.pushes.config import HookConfigError, HookSettings
 from ingester.pushes.driver import PushDriver, utc_now
-from ingester.pushes.hook_runner import MOST_ABANDONED, HookFailure, HookRunner, load_hooks
+from ingester.pushes.hook_calls import HookTally
+from ingester.pushes.hook_loading import load_hooks
+from ingester.pushes.hook_runner import MOST_ABANDONED, HookFailure, HookRunner
 from ingester.pushes.hooks import HookContext
 from ingester.pushes.record import new_push
 from ingester.pushes.states import Status
@@ -24,7 +26,7 @@ from persist.store import ObjectStore
 from tests.pushes import some_hooks
 from tests.pushes.test_driver import SOON
 from tests.pushes.test_hooks import a_context
-from tests.pushes.world import ONCE, World, in_order
+from tests.pushes.world import ONCE, World, in_order, order_of
 
 HERE = "tests.pushes.some_hooks"
 told: list[HookFailure] = []
@@ -87,6 +89,8 @@ def test_a_hook_gets_the_configuration_of_its_table_and_lives_for_one_call() -> 
         ("post_version_swap", None, "proceed"),
         ("pre_version_swap", "proceed", "proceed"),
         ("post_version_swap", "abort", "abort"),
+        ("pre_version_swap", "wait", "wait"),
+        ("post_version_swap", "wait", "wait"),
     ],
 )
 def test_a_hook_that_raises_counts_as_the_setting_says(
@@ -100,6 +104,31 @@ def test_a_hook_that_raises_counts_as_the_setting_says(
     assert told == [
         HookFailure(f"{HERE}:Raises", method, "p1", "a", "failed", error, Decision(counts_as))
     ]
+
+
+@pytest.mark.parametrize(
+    ("method", "counts_as"),
+    [("pre_start_of_push_job", "abort"), ("post_version_creation", "proceed")],
+)
+def test_a_failed_call_does_not_wait_where_its_method_may_not(method: str, counts_as: str) -> None:
+    runner = a_runner("SaysWhatItMayNot", on_error="wait")
+    answer = runner.call(f"{HERE}:SaysWhatItMayNot", a_context(method))
+    assert answer.decision.value == counts_as
+
+
+def test_a_failed_call_that_waits_is_repeated_until_it_succeeds(
+    world: World, store: ObjectStore
+) -> None:
+    runner = a_runner("Recovers", on_error="wait", wait_interval=0.01)
+    now = utc_now()
+    record = new_push("p1", ("shop", "visits"), in_order("a"), {}, now)
+    held = PushStore(store, ONCE).begin(record, "one", now)
+    some_hooks.failures[:] = [3]
+    rules = Rules(patience=HookSettings(wait_interval=0.01).patience)
+    driver = PushDriver(held, world.regions, runner, rules, SOON)
+    assert driver.run(threading.Event()).status is Status.SERVING
+    (counts,) = [each for each in runner.statistics() if each.method == "post_version_swap"]
+    assert counts.outcomes == {"failed": 3, "proceed": 1}
 
 
 @pytest.mark.parametrize(
@@ -184,3 +213,41 @@ def test_what_was_counted_is_told_as_metrics() -> None:
     assert f"ingester_hook_running_seconds_total{{{about}}} " in scraped
     assert f"ingester_hook_queued_seconds_total{{{about}}} " in scraped
     assert 'outcome="failed"} 2.0' in scraped
+    for limit in ("0.01", "300.0", "+Inf"):
+        about_limit = about.replace(",", f',le="{limit}",')
+        assert f"ingester_hook_queue_time_seconds_bucket{{{about_limit}}} 2.0" in scraped
+    assert f"ingester_hook_queue_time_seconds_count{{{about}}} 2.0" in scraped
+
+
+def test_checks_of_the_configuration_are_counted() -> None:
+    settings = HookSettings(
+        classes=(f"{HERE}:Gate",),
+        config={"gate.open": "no"},
+        tables={"shop/visits": {"gate.open": "yes"}},
+    )
+    tally = HookTally()
+    runner = HookRunner(settings, load_hooks(settings, tally), told.append, tally)
+    runner.call(f"{HERE}:Gate", a_context())
+    counts = {each.method: each.outcomes for each in runner.statistics()}
+    assert counts == {"validate_hook_config": {"proceed": 2}, "pre_version_swap": {"proceed": 1}}
+    for name, outcome in (("NeverValid", "timed_out"), ("ExitsWhenMade", "failed")):
+        tally = HookTally()
+        with pytest.raises(HookConfigError):
+            load_hooks(HookSettings(classes=(f"{HERE}:{name}",), timeout=0.2), tally)
+        assert [each.outcomes for each in tally.statistics()] == [{outcome: 1}]
+
+
+def test_the_time_in_the_queue_has_a_distribution(world: World, store: ObjectStore) -> None:
+    """Hooks of one push wait for each other; that counts, too."""
+    runner = a_runner("Naps")
+    now = utc_now()
+    record = new_push("p1", ("shop", "visits"), order_of("at_once"), {}, now)
+    held = PushStore(store, ONCE).begin(record, "one", now)
+    driver = PushDriver(held, world.regions, runner, Rules(), SOON)
+    assert driver.run(threading.Event()).status is Status.SERVING
+    (times,) = [each for each in runner.queue_times() if each.method == "pre_version_creation"]
+    (counts,) = [each for each in runner.statistics() if each.method == "pre_version_creation"]
+    assert times.calls == 4
+    assert times.up_to[0] < 4, "some have waited for others"
+    assert list(times.up_to) == sorted(times.up_to)
+    assert times.queued_s == counts.queued_s >= 0.1

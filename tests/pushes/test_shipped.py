@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from ingester.pushes import (
@@ -19,10 +25,14 @@ from ingester.pushes import (
     RegionView,
     Status,
     VersionStatistics,
+    wait,
 )
 from ingester.pushes.config import HookConfigError, HookSettings
-from ingester.pushes.hook_runner import load_hook, load_hooks
+from ingester.pushes.driver import PushDriver, utc_now
+from ingester.pushes.hook_loading import load_hook, load_hooks
+from ingester.pushes.hook_runner import HookRunner
 from ingester.pushes.hooks import HookContext
+from ingester.pushes.record import new_push
 from ingester.pushes.shipped import (
     HealthCheck,
     MinimumDelay,
@@ -32,10 +42,15 @@ from ingester.pushes.shipped import (
     TimeWindow,
     Webhook,
 )
-from ingester.pushes.shipped.http_hooks import NoAnswer
+from ingester.pushes.shipped.http_hooks import HttpEndpoint, NoAnswer
+from ingester.pushes.states import RegionStage
+from ingester.pushes.store import PushStore
+from ingester.pushes.tasks import Rules
+from persist.store import ObjectStore
 from tests.pushes.http_server import Answers, serving
+from tests.pushes.test_driver import SOON
 from tests.pushes.test_hooks import a_context
-from tests.pushes.world import BEGAN, Life, ScriptedPanel, World, in_order
+from tests.pushes.world import BEGAN, ONCE, Life, ScriptedPanel, World, in_order, order_of
 
 AWAY = "http://127.0.0.1:1"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "pushes.md"
@@ -86,10 +101,11 @@ def test_all_of_them_are_configured_at_once_and_are_on_the_page() -> None:
         ("TimeWindow", {"time_window.hours": "9-17"}, "'9-17' is not like 09:00-17:00"),
         ("TimeWindow", {"time_window.hours": "09:00-25:00"}, "an invalid time of day"),
         ("TimeWindow", {"time_window.hours": "09:00-09:00"}, "is empty"),
-        ("HealthCheck", {}, "health.url is not set"),
+        ("HealthCheck", {"health.watch": "5m"}, "health.watch without effect: health.url is not"),
         ("HealthCheck", {"health.url": "ftp://x"}, "is not http:// or https://"),
         ("HealthCheck", {"health.url": AWAY, "health.after": "cry"}, "'cry' is none"),
         ("HealthCheck", {"health.url": AWAY, "health.tries": "0"}, "at least 1 is needed"),
+        ("Webhook", {"webhook.timeout": "5s", "webhook.url": ""}, "webhook.timeout without effect"),
         ("PrometheusCheck", {"prometheus.url": AWAY}, "prometheus.query is not set"),
         (
             "PrometheusCheck",
@@ -97,7 +113,6 @@ def test_all_of_them_are_configured_at_once_and_are_on_the_page() -> None:
             "neither prometheus.min nor prometheus.max is set",
         ),
         ("StatisticsCheck", {"statistics.row_loss": "-1"}, "'-1' is not a number"),
-        ("Webhook", {}, "webhook.url is not set"),
         ("Remote", {"remote.url": AWAY, "remote.methods": "swap"}, "'swap' is none of"),
         ("MinimumDelay", {"minimum_delay.dely": "1h"}, "no hook knows minimum_delay"),
     ],
@@ -123,6 +138,94 @@ def test_a_delay_lies_between_the_swaps_of_all_regions(world: World, life: Life)
     life.run()
     times = [region.since for region in life.record.regions]
     assert [(at - times[0]).total_seconds() for at in times] == [0, 600, 1200, 1800]
+
+
+@pytest.mark.parametrize("kind", ["at_once", "target_first", "in_order"])
+@pytest.mark.parametrize("with_window", [False, True])
+def test_a_delay_lies_between_swaps_in_every_order(
+    world: World,
+    store: ObjectStore,
+    kind: Literal["at_once", "in_order", "target_first"],
+    with_window: bool,
+) -> None:
+    """Regions that become ready together, or when a window opens, do not switch together."""
+    config = {"minimum_delay.delay": "10m", "time_window.hours": "09:00-17:00"}
+    hooks: dict[str, LifecycleHooks] = {"delay": MinimumDelay(config)}
+    if with_window:
+        hooks["window"] = TimeWindow(config)
+    panel = ScriptedPanel(*hooks, anew=list(hooks))
+    panel.script = lambda name, context: (
+        hooks[name].pre_version_swap(context) if context.method == "pre_version_swap" else PROCEED
+    )
+    life = Life(world, store, panel)
+    life.begin(order_of(kind))
+    assert life.run().status is Status.SERVING
+    times = sorted(region.since for region in life.record.regions)
+    assert [(at - times[0]).total_seconds() for at in times] == [0, 600, 1200, 1800]
+    assert (times[0] - BEGAN).total_seconds() == (3600 if with_window else 0)
+
+
+@pytest.mark.parametrize("stuck", ["lagging", "away"])
+def test_a_region_that_may_switch_and_has_not_yet_holds_the_others_back(
+    world: World, life: Life, stuck: str
+) -> None:
+    hook = MinimumDelay({"minimum_delay.delay": "10m"})
+    life.panel.script = lambda name, context: (
+        hook.pre_version_swap(context) if context.method == "pre_version_swap" else PROCEED
+    )
+    life.rules = replace(life.rules, on_followers="wait", on_unreachable="wait")
+    world.regions["a"].lagging = ("duck",)
+    life.begin(order_of("at_once"))
+    life.run(until=lambda: life.record.region("a").stage is RegionStage.FOLLOWERS)
+    if stuck == "away":
+        world.regions["a"].away = True
+    life.run(until=lambda: world.now >= BEGAN + timedelta(minutes=20))
+    assert world.log == []
+    assert "region a is about to switch" in str(life.record.region("b").step)
+    world.regions["a"].lagging, world.regions["a"].away = (), False
+    life.resume()
+    assert life.run().status is Status.SERVING
+    times = [region.since for region in life.record.regions]
+    assert [(at - times[0]).total_seconds() >= 600 * n for n, at in enumerate(times)] == [True] * 4
+    assert world.log == ["swap a", "swap b", "swap c", "swap d"]
+
+
+def test_a_region_that_another_hook_holds_does_not_hold_the_others(
+    world: World, store: ObjectStore
+) -> None:
+    panel = ScriptedPanel("delay", "gate", anew=["delay"])
+    hook = MinimumDelay({"minimum_delay.delay": "10m"})
+
+    def answer(name: str, context: HookContext) -> Answer:
+        if context.method != "pre_version_swap":
+            return PROCEED
+        if name == "delay":
+            return hook.pre_version_swap(context)
+        shut = context.region == "a" and context.now < BEGAN + timedelta(hours=5)
+        return wait("shut") if shut else PROCEED
+
+    panel.script = answer
+    life = Life(world, store, panel)
+    life.begin(order_of("at_once"))
+    assert life.run().status is Status.SERVING
+    assert world.log == ["swap b", "swap c", "swap d", "swap a"]
+
+
+def test_real_threads_keep_the_delay_too(world: World, store: ObjectStore) -> None:
+    settings = HookSettings(
+        classes=(f"{ROOM}:MinimumDelay",),
+        config={"minimum_delay.delay": "300ms"},
+        wait_interval=0.02,
+    )
+    now = utc_now()
+    push = new_push("p1", ("shop", "visits"), order_of("target_first"), {}, now)
+    held = PushStore(store, ONCE).begin(push, "one", now)
+    runner = HookRunner(settings, load_hooks(settings))
+    rules = Rules(patience=settings.patience)
+    record = PushDriver(held, world.regions, runner, rules, SOON).run(threading.Event())
+    times = sorted(region.since for region in record.regions)
+    assert record.status is Status.SERVING
+    assert all(later - at >= timedelta(milliseconds=300) for at, later in pairwise(times))
 
 
 BERLIN = {"time_window.zone": "Europe/Berlin"}
@@ -382,15 +485,140 @@ def test_a_remote_hook_that_is_away_is_waited_for(server: Answers) -> None:
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [(200, {}), (200, {"answer": "yes"}), (200, b"proceed"), (204, b""), (403, {}), (400, {})],
+    [(200, {}), (200, {"answer": "yes"}), (200, b"proceed"), (204, b""), (404, {}), (400, {})],
 )
 def test_nothing_but_an_answer_counts_as_one(server: Answers, status: int, body: object) -> None:
     server.answers = [(status, body)]
     with pytest.raises(ValueError, match=r"the remote hook (answered|said)"):
         remote(server, a_context())
+    # After a switch a failed call would count as proceed, and leave a bad generation live.
+    answer = after_swap_remote(server)
+    assert answer.decision is Decision.WAIT
+    assert re.match(r"the remote hook (answered|said)", answer.reason)
+
+
+def after_swap_remote(server: Answers, **config: str) -> Answer:
+    more = {f"remote.{key}": value for key, value in config.items()}
+    hook = Remote({"remote.url": server.url, "remote.methods": "post_version_swap", **more})
+    return hook.post_version_swap(after_swap())
+
+
+@pytest.mark.parametrize("status", [401, 403, 407, 408, 425, 429, 500, 503])
+def test_a_service_that_refuses_to_say_is_waited_for(server: Answers, status: int) -> None:
+    server.answers = [(status, {"answer": "proceed"})]
+    for answer in (remote(server, a_context()), after_swap_remote(server)):
+        assert answer.decision is Decision.WAIT
+        assert answer.reason == f"{server.url} answered {status}"
+    with pytest.raises(NoAnswer):
+        after_swap_remote(server, away="fail")
+
+
+@pytest.mark.parametrize(
+    ("reason", "kept"),
+    [
+        (None, ""),
+        ("", ""),
+        (5, "5"),
+        (["errors", 7], "['errors', 7]"),
+        ({"rate": 0.5}, "{'rate': 0.5}"),
+        ("x" * 5_000_000, "x" * 999 + "…"),
+        ("ü \x1b[31m", "ü \\x1b[31m"),
+    ],
+)
+def test_an_answer_counts_whatever_its_reason_is(
+    server: Answers, reason: object, kept: str
+) -> None:
+    server.answers = [(200, {"answer": "rollback", "reason": reason, "more": [1]})]
+    assert remote(server, a_context()) == Answer(Decision.ROLLBACK, kept)
+    assert after_swap_remote(server) == Answer(Decision.ROLLBACK, kept)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 203])
+@pytest.mark.parametrize("word", ["rollback", "ROLLBACK", " Rollback "])
+def test_a_rollback_is_heard_however_it_is_written(server: Answers, status: int, word: str) -> None:
+    server.answers = [(status, {"answer": word})]
+    assert after_swap_remote(server) == Answer(Decision.ROLLBACK, "")
+
+
+def test_an_answer_without_end_is_no_answer() -> None:
+    """The time limit is for the whole answer, not for each of its bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        over = threading.Event()
+
+        def drip() -> None:
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(65536)
+                taken.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                with suppress(OSError):
+                    while not over.wait(0.05):
+                        taken.sendall(b" ")
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        endpoint = HttpEndpoint(url, 0.3)
+        with pytest.raises(NoAnswer, match=r"the answer did not end within 0\.3 s"):
+            endpoint.get()
+        over.set()
+        thread.join(30)
 
 
 def test_a_remote_hook_is_asked_in_its_methods_alone(server: Answers) -> None:
     hook = load_hook(f"{ROOM}:Remote").make({"remote.url": server.url})
     assert hook.post_version_swap(after_swap()) == PROCEED
     assert server.asked == []
+
+
+# ------------------------------------------------------------------------------- for some tables
+
+
+URLS = {name: key for name, config in ALL.items() for key in config if key.endswith(".url")}
+
+
+@pytest.mark.parametrize("name", URLS)
+def test_a_hook_with_a_url_is_enabled_for_one_table_alone(name: str, server: Answers) -> None:
+    others = {key: value for key, value in ALL[name].items() if key != URLS[name]}
+    settings = HookSettings(
+        classes=(name,), config=others, tables={"shop/visits": {URLS[name]: server.url}}
+    )
+    runner = HookRunner(settings, load_hooks(settings))
+    assert runner.not_enabled() == []
+    method = "post_version_creation" if name.endswith("Webhook") else "pre_version_swap"
+    context = a_context(method)
+    push = msgspec.structs.replace(context.push, table="orders")
+    assert runner.call(name, msgspec.structs.replace(context, push=push)) == PROCEED
+    assert server.asked == []
+    assert runner.statistics() == []
+    runner.call(name, context)
+    assert len(server.asked) >= 1
+    assert len(runner.statistics()) == 1
+
+
+@pytest.mark.parametrize("name", URLS)
+def test_a_hook_with_a_url_does_nothing_by_default_and_is_disabled_for_a_table(name: str) -> None:
+    settings = HookSettings(classes=(name,))
+    runner = HookRunner(settings, load_hooks(settings))
+    assert [each.name for each in runner.not_enabled()] == [name]
+    assert runner.call(name, a_context()) == PROCEED
+    settings = HookSettings(
+        classes=(name,), config=ALL[name], tables={"shop/visits": {URLS[name]: ""}}
+    )
+    runner = HookRunner(settings, load_hooks(settings))
+    assert runner.call(name, a_context()) == PROCEED
+    assert runner.statistics() == []
+
+
+def test_keys_of_a_table_that_enable_nothing_are_refused() -> None:
+    settings = HookSettings(
+        classes=(f"{ROOM}:HealthCheck",), tables={"shop/visits": {"health.watch": "5m"}}
+    )
+    with pytest.raises(HookConfigError) as refused:
+        load_hooks(settings)
+    assert str(refused.value) == (
+        f'hooks.tables."shop/visits": {ROOM}:HealthCheck: health.watch without effect:'
+        " health.url is not set"
+    )
+    for tables in ({"shop/visits": {"health.url": AWAY, "health.watch": "soon"}},):
+        with pytest.raises(HookConfigError, match="not a duration: 'soon'"):
+            load_hooks(HookSettings(classes=(f"{ROOM}:HealthCheck",), tables=tables))

@@ -123,6 +123,9 @@ class _Idle:
     def statistics(self) -> Any:
         return _IdleStatistics({}, 0, 0, 0, 0, 0, 0, 0.0)
 
+    def queue_times(self) -> list[Any]:
+        return []
+
 
 class _IdleStatistics(ControllerStatistics):
     def __iter__(self) -> Iterator[Any]:

@@ -7,9 +7,9 @@
                                    GET  url?push_id=…&method=…&region=…  404: sent again
                                    ◀── 200 {"answer": "proceed", "reason": "…"}, or 202: wait
 
-All of them use :class:`HttpEndpoint`. Each POST carries an ``Idempotency-Key`` of push, method and
-region. A health check treats everything unknown as unhealthy: no answer, no value, NaN, or several
-series (tests/pushes/test_shipped).
+All of them use :class:`HttpEndpoint`, and do nothing for tables without a URL. Each POST carries an
+``Idempotency-Key`` of push, method and region. A health check treats everything unknown as
+unhealthy: no answer, no value, NaN, or several series (tests/pushes/test_shipped).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import urllib.parse
 import urllib.request
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -34,14 +34,16 @@ from ingester.pushes.hooks import (
     HookContext,
     LifecycleHooks,
     abort,
+    readable,
     rollback,
     wait,
 )
 from ingester.pushes.record import decoded
 from ingester.pushes.shipped.options import checked, choice, duration, number, required
 
-MAX_BYTES = 1 << 20
-"""A longer response is cut."""
+MAX_BYTES = 64 << 20
+"""A longer response is no answer."""
+_CHUNK = 1 << 16
 
 
 class NoAnswer(Exception):
@@ -61,7 +63,7 @@ class HttpAnswer(NamedTuple):
 
 
 class HttpEndpoint(NamedTuple):
-    """A URL with a time limit. Redirects are followed, nothing is retried."""
+    """A URL with a time limit for the whole answer. Redirects are followed, nothing is retried."""
 
     url: str
     timeout_s: float
@@ -107,15 +109,28 @@ class HttpEndpoint(NamedTuple):
         return self._sent(urllib.request.Request(self.url, data=data, headers=headers))
 
     def _sent(self, request: urllib.request.Request) -> HttpAnswer:
+        until = time.monotonic() + self.timeout_s
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout_s) as answer:
-                return HttpAnswer(int(answer.status), bytes(answer.read(MAX_BYTES)))
-        except urllib.error.HTTPError as exc:
-            with exc:
-                return HttpAnswer(exc.code, exc.read(MAX_BYTES))
+            try:
+                answer = urllib.request.urlopen(request, timeout=self.timeout_s)
+            except urllib.error.HTTPError as exc:
+                answer = exc  # an answer like any other
+            with answer:
+                return HttpAnswer(int(answer.status), self._body(answer, until))
         except (OSError, http.client.HTTPException) as exc:
             reason = getattr(exc, "reason", exc)
             raise NoAnswer(f"{self.url}: {type(exc).__name__}: {reason}") from exc
+
+    def _body(self, answer: Any, until: float) -> bytes:
+        """The body, if it ends in time and is not too long; a socket's time limit is per read."""
+        body = bytearray()
+        while chunk := answer.read1(_CHUNK):
+            body += chunk
+            if len(body) > MAX_BYTES:
+                raise NoAnswer(f"{self.url}: the answer is longer than {MAX_BYTES >> 20} MiB")
+            if time.monotonic() > until:
+                raise NoAnswer(f"{self.url}: the answer did not end within {self.timeout_s:g} s")
+        return bytes(body)
 
 
 def key_of(context: HookContext) -> str:
@@ -218,6 +233,7 @@ class HealthCheck(_HealthHook):
     """Healthy if a GET of ``health.url`` is answered with a status of 200 to 299."""
 
     prefix: ClassVar[str] = "health"
+    enabled_by: ClassVar[str | None] = "health.url"
     options: ClassVar[Mapping[str, str] | None] = _health_keys(
         "health", "URL to request; {region}, {namespace}, {table}, {push_id} are filled in"
     )
@@ -237,6 +253,7 @@ class PrometheusCheck(_HealthHook):
     """Healthy if a query has exactly one value, within the limits."""
 
     prefix: ClassVar[str] = "prometheus"
+    enabled_by: ClassVar[str | None] = "prometheus.url"
     options: ClassVar[Mapping[str, str] | None] = {
         **_health_keys("prometheus", "server, e.g. http://prometheus:9090"),
         "prometheus.query": "query; {region}, {namespace}, {table}, {push_id} are filled in",
@@ -312,6 +329,7 @@ def _one_value(body: bytes) -> float:
 class Webhook(LifecycleHooks):
     """Posts every completed step to ``webhook.url``; never stops a push."""
 
+    enabled_by: ClassVar[str | None] = "webhook.url"
     options: ClassVar[Mapping[str, str] | None] = {
         "webhook.url": "URL that events are posted to",
         "webhook.timeout": "time limit of a post (5s)",
@@ -351,9 +369,14 @@ REMOTE_METHODS = (
 )
 
 
+NO_ANSWER = (401, 403, 407, 408, 425, 429)
+"""Statuses that say nothing about the push: wrong credentials, or later. So do those from 500."""
+
+
 class _RemoteAnswer(msgspec.Struct):
-    answer: Decision
-    reason: str = ""
+    answer: str
+    reason: Any = None
+    """A text; other values are shown as they are."""
 
 
 _remote_answer = msgspec.json.Decoder(_RemoteAnswer)
@@ -362,10 +385,13 @@ _remote_answer = msgspec.json.Decoder(_RemoteAnswer)
 class Remote(LifecycleHooks):
     """Lets ``remote.url`` decide, in the methods of ``remote.methods``.
 
-    The hook waits while the server does not answer or has an error of its own (5xx);
-    ``remote.away = "fail"`` makes that a failed call. Any other answer is a failed call.
+    The hook waits while the server does not answer, has an error of its own (5xx), refuses the
+    credentials or asks for patience; ``remote.away = "fail"`` makes that a failed call. Anything
+    else that is no decision is a failed call, but a wait after a swap: there a failed call would
+    count as proceed.
     """
 
+    enabled_by: ClassVar[str | None] = "remote.url"
     options: ClassVar[Mapping[str, str] | None] = {
         "remote.url": "URL of the deciding service",
         "remote.methods": "methods it decides in, separated by commas, of"
@@ -398,13 +424,18 @@ class Remote(LifecycleHooks):
             return PROCEED
         try:
             answer = self._asked(context)
-            if answer.status >= 500:
+            if answer.status >= 500 or answer.status in NO_ANSWER:
                 raise NoAnswer(f"{self.config['remote.url']} answered {answer.status}")
         except NoAnswer as exc:
             if self.config.get("remote.away") == "fail":
                 raise
             return wait(str(exc))
-        return _read_answer(answer)
+        try:
+            return _read_answer(answer)
+        except ValueError as exc:
+            if context.method != "post_version_swap":
+                raise
+            return wait(str(exc))
 
     pre_start_of_push_job = _decide
     pre_version_creation = _decide
@@ -425,12 +456,18 @@ class Remote(LifecycleHooks):
 
 
 def _read_answer(answer: HttpAnswer) -> Answer:
-    if answer.status == 202:
-        return wait("the remote hook has not decided yet")
-    if answer.status != 200:
+    """Return the decision of a response.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not answer.good:
         raise ValueError(f"the remote hook answered {answer.status}: {answer.body[:200]!r}")
     try:
         said = decoded(_remote_answer, answer.body)
+        decision = Decision(said.answer.strip().lower())
     except ValueError as exc:
+        if answer.status == 202:
+            return wait("the remote hook has not decided yet")
         raise ValueError(f"the remote hook said {answer.body[:200]!r}: {exc}") from exc
-    return Answer(said.answer, said.reason)
+    return Answer(decision, readable(said.reason))

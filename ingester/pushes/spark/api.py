@@ -16,7 +16,9 @@ from ingester.client import arguments
 from ingester.client.errors import InvalidRequest
 from ingester.pushes.config import PushConfig, RegionSettings, read_push_config
 from ingester.pushes.driver import utc_now
-from ingester.pushes.hook_runner import HookFailure, HookRunner, load_hooks
+from ingester.pushes.hook_calls import HookTally
+from ingester.pushes.hook_loading import load_hooks
+from ingester.pushes.hook_runner import HookFailure, HookRunner
 from ingester.pushes.hooks import readable
 from ingester.pushes.leading import controller_name
 from ingester.pushes.record import PushPlan, PushRecord, checked_params, new_push
@@ -176,7 +178,8 @@ class _PushCall:
         from ingester.pushes.spark.frames import frame_columns
         from ingester.pushes.spark.run import PushRun
 
-        hooks = load_hooks(self.config.hooks)
+        tally = HookTally()
+        hooks = load_hooks(self.config.hooks, tally)
         columns = frame_columns(self.frame)
         first = self.config.regions[0]
         home = RegionStore.open(first)
@@ -194,7 +197,7 @@ class _PushCall:
             return result
         feed: AbstractContextManager[RecordFeed]
         if lead:
-            panel = HookRunner(self.config.hooks, hooks, _log_failure)
+            panel = HookRunner(self.config.hooks, hooks, _log_failure, tally)
             run.hooks = panel.statistics
             spark = self.frame.sparkSession
             feed = led(leadership_of(self.config, store, name, panel, spark), held)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from ingester.pushes.hook_runner import HookCounts
+from ingester.pushes.hook_calls import HookCounts
 from ingester.pushes.record import PushRecord
 from ingester.pushes.states import Status
 

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame
 
 from ingester.pushes.config import PushConfig, RegionSettings
 from ingester.pushes.driver import utc_now
-from ingester.pushes.hook_runner import HookCounts
+from ingester.pushes.hook_calls import HookCounts
 from ingester.pushes.record import PushRecord
 from ingester.pushes.regions.data import SourceFault, copy_missing, files_of
 from ingester.pushes.regions.region import StoreRegion, open_regions
