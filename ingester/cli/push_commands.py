@@ -11,7 +11,7 @@ import typer
 
 from .command_options import Insecure, Json
 
-pushes_app = typer.Typer(help="List and show pushes, and resume, abort or roll them back.")
+pushes_app = typer.Typer(help="List and show pushes, and resume, release, abort or roll them back.")
 
 Config = Annotated[
     Path, typer.Option("--config", help="TOML file with regions, hooks and rules of pushes.")
@@ -85,6 +85,18 @@ def resume(
     from .pushes import resume_push
 
     resume_push(config, push, take_over, json)
+
+
+@pushes_app.command()
+def release(
+    push: PushId,
+    config: Config,
+    reason: Reason = "requested on the command line",
+) -> None:
+    """Let a push with a deferred switch go live. Its leader does so within seconds."""
+    from .pushes import release_push
+
+    release_push(config, push, reason)
 
 
 @pushes_app.command()

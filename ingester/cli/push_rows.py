@@ -47,6 +47,8 @@ def _rows(push: Json, always: bool = False) -> Iterator[Row]:
 def _why(push: Json) -> str:
     ending = push.get("ending")
     parts = [f"{ending.get('kind')}: {ending.get('reason')}" if ending else "", _waits(push)]
+    if push.get("deferred") and not ending:
+        parts.append("deferred until `ingester pushes release`")
     if not push.get("ended_at") and push.get("led") is False:
         parts.insert(0, f"no leader: last heartbeat {push.get('told_s', 0):,.0f} s ago")
     return "; ".join(part for part in parts if part)

@@ -1,7 +1,8 @@
-"""``pushes list | show | resume | abort | rollback``.
+"""``pushes list | show | resume | release | abort | rollback``.
 
     list, show      print stored pushes; write nothing
     resume          lead a push here
+    release         ─▶ a request is written
     abort, rollback ─▶ a request is written ─▶ the push has a leader ─▶ wait for the outcome
                                              └▶ it has none          ─▶ lead it here, to its end
 
@@ -23,7 +24,7 @@ from ingester.pushes.configured import ConfiguredPushes, Facts
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hook_runner import HookFailure, HookRunner
 from ingester.pushes.leading import Leadership, lead, led_by, needs_leading, see_through
-from ingester.pushes.record import PushRecord, new_events
+from ingester.pushes.record import PushRecord, RequestKind, new_events
 from ingester.pushes.rollout import PushRequestRefused, requested
 from ingester.pushes.states import Status
 from ingester.pushes.store import Deposed, PushDamaged, PushNotFound
@@ -197,6 +198,38 @@ def resume_push(config: Path, push_id: str, take_over: bool, as_json: bool) -> N
     _conclude(place, record, as_json, record.status is Status.SERVING)
 
 
+def release_push(config: Path, push_id: str, reason: str) -> None:
+    """Request that a deferred push goes live; do not wait for it.
+
+    Raises:
+        CommandFailed: it is not deferred, or has ended.
+    """
+    with told():
+        place = ConfiguredPushes.read(config)
+        place.check_reachable()
+        _request(place, push_id, "release", reason)
+
+
+def _request(
+    place: ConfiguredPushes, push_id: str, kind: RequestKind, reason: str
+) -> tuple[int, bool]:
+    """Store a request that is possible; return its number, and whether the push has a leader."""
+    try:
+        requested(place.pushes.newest(push_id).record, kind, reason, utc_now())
+    except PushRequestRefused as exc:
+        raise CommandFailed(str(exc)) from exc
+    leader = led_by(place.store, push_id)
+    number = place.pushes.request(push_id, kind, reason, utc_now())
+    who = "it has no leader" if leader is None else f"its leader is {leader.controller}"
+    say(f"push {push_id}: {kind} requested, as request {number}; {who}")
+    if leader is None and kind == "release":
+        say(_NO_LEADER.format(push_id=push_id))
+    return number, leader is not None
+
+
+_NO_LEADER = "a controller processes it, or `ingester pushes resume {push_id}`"
+
+
 def end_push(config: Path, request: EndRequest, as_json: bool) -> None:
     """Request the end of a push, and wait for it.
 
@@ -211,21 +244,14 @@ def end_push(config: Path, request: EndRequest, as_json: bool) -> None:
     with told():
         place = ConfiguredPushes.read(config)
         place.check_reachable()
-        try:
-            requested(place.pushes.newest(push_id).record, kind, reason, utc_now())
-        except PushRequestRefused as exc:
-            raise CommandFailed(str(exc)) from exc
-        leader = led_by(place.store, push_id)
-        number = place.pushes.request(push_id, kind, reason, utc_now())
-        who = "it has no leader" if leader is None else f"its leader is {leader.controller}"
-        say(f"push {push_id}: {kind} requested, as request {number}; {who}")
+        number, is_led = _request(place, push_id, kind, reason)
         if request.no_wait:
-            if leader is None:
-                say(f"a controller processes it, or `ingester pushes resume {push_id}`")
+            if not is_led:
+                say(_NO_LEADER.format(push_id=push_id))
             return
         # Only a leader needs hooks. Hooks that are invalid here must not prevent the request.
         how, hooks = place.leadership(_say_failure)
-        if leader is None:
+        if not is_led:
             say("the push is led here, to its end")
         record = _in_background(lambda stop: _led(how, push_id, stop, False), timeout_s)
         _say_counts(hooks)

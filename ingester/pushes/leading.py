@@ -279,6 +279,7 @@ def push_status(
         began_at=record.began_at,
         ended_at=record.ended_at,
         ending=ending,
+        deferred=record.deferred,
         step=_step(record.step),
         unreachable_since=record.unreachable_since,
         regions=tuple(_region(each) for each in record.regions),

@@ -187,6 +187,10 @@ class Cause(Enum):
     FAILURE = "failure"
 
 
+RequestKind = Literal["abort", "rollback", "release"]
+"""What people request of a push: to end it, to undo it, or to let a deferred one go live."""
+
+
 class Ending(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The push is being aborted or rolled back; no further step is started."""
 
@@ -250,6 +254,8 @@ class PushRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     order: RegionOrder
     params: Mapping[str, str] = {}
     plan: PushPlan = PushPlan()
+    deferred: bool = False
+    """No region swaps until a request releases the push."""
     began_at: datetime
     since: datetime
     status: Status = Status.STARTED
@@ -295,6 +301,8 @@ def new_push(
     params: Mapping[str, str],
     now: datetime,
     plan: PushPlan | None = None,
+    *,
+    deferred: bool = False,
 ) -> PushRecord:
     """Return the record of a push at its start; ``table`` is namespace and name.
 
@@ -310,6 +318,7 @@ def new_push(
         order=order,
         params=dict(params),
         plan=plan or PushPlan(),
+        deferred=deferred,
         began_at=now,
         since=now,
         regions=tuple(RegionRecord(name=region, since=now) for region in order.regions),

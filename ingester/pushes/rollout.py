@@ -33,6 +33,7 @@ from ingester.pushes.record import (
     HookStep,
     PushRecord,
     RegionRecord,
+    RequestKind,
     conclude,
     new_round,
     next_hook,
@@ -69,7 +70,7 @@ REGION_HOOKS: Mapping[RegionStage, str] = {
 
 
 class PushRequestRefused(Exception):
-    """The push can no longer be aborted or rolled back; the message says why."""
+    """The push can no longer be aborted, rolled back or released; the message says why."""
 
 
 def due(record: PushRecord, rules: Rules) -> Iterator[Due]:
@@ -232,14 +233,14 @@ def _with_last_words(
     return end(record, "rollback", (Cause.HOOK, f"{step.method}: {outcome.reason}"), now)
 
 
-def requested(
-    record: PushRecord, kind: Literal["abort", "rollback"], reason: str, now: datetime
-) -> PushRecord:
-    """Return the record of a push with a request to abort it or roll it back.
+def requested(record: PushRecord, kind: RequestKind, reason: str, now: datetime) -> PushRecord:
+    """Return the record of a push with a request to abort it, roll it back or release it.
 
     Raises:
         PushRequestRefused: it has ended, and there is nothing to undo.
     """
+    if kind == "release":
+        return _released(record, reason, now)
     why = (Cause.REQUEST, reason)
     if record.stage not in (PushStage.POST_END, PushStage.OVER):
         return end(record, kind, why, now)
@@ -251,6 +252,17 @@ def requested(
         )
     again = _replace(record, ending=None, ended_at=None, end_asked=False)
     return end(again, kind, why, now)
+
+
+def _released(record: PushRecord, reason: str, now: datetime) -> PushRecord:
+    if record.over:
+        raise PushRequestRefused(f"push {record.push_id} has ended ({record.status.value})")
+    if record.ending is not None:
+        why = f"{record.ending.kind}: {record.ending.reason}"
+        raise PushRequestRefused(f"push {record.push_id} is being ended ({why})")
+    if not record.deferred:
+        raise PushRequestRefused(f"push {record.push_id} is not deferred")
+    return _replace(with_event(record, None, f"released: {reason}", now), deferred=False)
 
 
 def advanced(record: PushRecord, rules: Rules, now: datetime) -> PushRecord:
@@ -297,8 +309,10 @@ def _advance_region(
         return record
     if region.stage in REGION_HOOKS:
         return _advance_step(record, region.name, REGION_HOOKS[region.stage], rules, now)
-    if region.stage is RegionStage.IN_LINE and record.order.is_next(
-        region.name, lambda name: through(record, record.region(name))
+    if (
+        region.stage is RegionStage.IN_LINE
+        and not record.deferred
+        and record.order.is_next(region.name, lambda name: through(record, record.region(name)))
     ):
         turn = _replace(region, stage=region.stage.next)
         return to_status(record, turn, Status.WAITING, now)

@@ -1,7 +1,7 @@
 """The storage of pushes: objects in one store, each created by one controller only.
 
     _pushes/<push id>/<n:020d>            number, controller, token, at, record; the highest counts
-    _pushes/<push id>/requests/<n:020d>   kind, reason, at, token: abort or rollback
+    _pushes/<push id>/requests/<n:020d>   kind, reason, at, token: abort, rollback or release
     _pushes/<push id>/leader              see ``leading``; no record depends on it
     _pushes/<push id>/data                see ``spark.job``: the files that were written
     _pushes/<push id>/left/<region>       see ``cleaning``: what a failed region gave up later
@@ -21,12 +21,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from ingester.pushes.hooks import readable
-from ingester.pushes.record import PushRecord, decoded
+from ingester.pushes.record import PushRecord, RequestKind, decoded
 from persist.store import (
     AlreadyExists,
     ObjectInfo,
@@ -74,9 +74,9 @@ class SavedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class PushRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A request to end a push."""
+    """A request to end or release a push."""
 
-    kind: Literal["abort", "rollback"]
+    kind: RequestKind
     reason: str
     at: datetime
     token: str
@@ -167,10 +167,8 @@ class PushStore:
             raise PushNotFound(f"{self._store.url} has no push {push_id!r}")
         return self._read(_path(folder, numbers[-1]), _saved)
 
-    def request(
-        self, push_id: str, kind: Literal["abort", "rollback"], reason: str, now: datetime
-    ) -> int:
-        """Ask the push's leader to abort it or roll it back, and return the request's number.
+    def request(self, push_id: str, kind: RequestKind, reason: str, now: datetime) -> int:
+        """Ask the push's leader to abort, roll back or release it; return the request's number.
 
         Raises:
             PushNotFound: there is no push with that id.

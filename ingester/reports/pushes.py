@@ -106,6 +106,8 @@ class PushStatus(msgspec.Struct, frozen=True, kw_only=True):
     began_at: At
     ended_at: At | None = None
     ending: EndingStatus | None = None
+    deferred: bool = False
+    """Whether no region switches until the push is released."""
     step: StepStatus | None = None
     unreachable_since: At | None = None
     """Since when the region with the schema is unreachable."""

@@ -18,14 +18,16 @@ import pytest
 
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hooks import wait
-from ingester.pushes.record import Patience, PushRecord
-from ingester.pushes.states import Status
+from ingester.pushes.record import Patience, PushPlan, PushRecord, new_push
+from ingester.pushes.regions.shapes import with_schema
+from ingester.pushes.regions.tables import plan_for, tables_of
+from ingester.pushes.states import RegionOrder, Status
 from ingester.pushes.store import PushStore
 from ingester.pushes.tasks import Rules
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.waiting import until
 from tests.drivers.warm import Process, warm
-from tests.pushes.realm import Job, in_folders, some_rows
+from tests.pushes.realm import TABLE, Job, in_folders, some_rows
 from tests.pushes.world import ONCE, PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -251,6 +253,37 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
     assert not (place.path / "a").exists()
     place.config.unlink()
     check_refused(place.run("pushes", "list"), 2, "pushes.toml: ")
+
+
+def test_a_deferred_push_is_shown_and_released(place: Place) -> None:
+    rows = some_rows(0, 100)
+    place.configure()
+    now = utc_now()
+    plan = plan_for(
+        tables_of([each.home for each in place.realm.regions.values()], *TABLE),
+        with_schema(PushPlan(), rows.schema),
+    )
+    record = new_push("p1", TABLE, RegionOrder(NAMES, "in_order"), {}, now, plan, deferred=True)
+    held = place.realm.pushes.begin(record, "c1", now)
+    job, stop = Job(place.realm, rows), threading.Event()
+
+    def hear(record: PushRecord) -> None:
+        job.hear(record)
+        if [each.status for each in record.regions] == [Status.COMPLETED] * 3:
+            stop.set()
+
+    place.realm.lead(held, hear, stop=stop)
+    assert "deferred until `ingester pushes release`" in said(place.run("pushes", "show", "p1"))
+    released = place.run("pushes", "release", "p1", "--reason", "tested")
+    assert released.returncode == 0
+    assert said(released) == (
+        "push p1: release requested, as request 1; it has no leader\n"
+        "a controller processes it, or `ingester pushes resume p1`\n"
+    )
+    assert place.run("pushes", "resume", "p1").returncode == 0
+    assert place.realm.states() == [(2, 100)] * 3
+    check_refused(place.run("pushes", "release", "p1"), 1, "push p1 has ended (SERVING)")
+    check_refused(place.run("pushes", "release", "p2"), 1, "has no push 'p2'")
 
 
 def test_a_hook_class_that_does_not_return_is_named_and_one_signal_is_enough(place: Place) -> None:

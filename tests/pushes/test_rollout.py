@@ -11,7 +11,7 @@ import pytest
 from ingester.pushes.driver import Job
 from ingester.pushes.hooks import PROCEED as OK
 from ingester.pushes.hooks import Answer, Decision, abort, rollback, wait
-from ingester.pushes.record import HookName
+from ingester.pushes.record import HookName, new_push
 from ingester.pushes.rollout import PushRequestRefused, hook_said, requested
 from ingester.pushes.states import RegionOrder, Status
 from ingester.pushes.tasks import HookTask, Rules
@@ -526,3 +526,51 @@ def test_an_order_that_makes_no_sense_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         RegionOrder(regions, kind, target)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------- deferred pushes
+
+
+def deferred(life: Life, order: RegionOrder) -> None:
+    now = life.world.now
+    record = new_push("p1", ("shop", "visits"), order, {}, now, deferred=True)
+    life._drive(life.pushes.begin(record, "controller-1", now))
+
+
+@pytest.mark.parametrize("kind", ["at_once", "in_order", "target_first"])
+def test_a_deferred_push_has_its_data_everywhere_and_goes_live_once_it_is_released(
+    life: Life, world: World, panel: ScriptedPanel, kind: Any
+) -> None:
+    deferred(life, order_of(kind))
+    life.run(until=lambda: world.now > life.record.began_at + timedelta(hours=3))
+    assert statuses(life) == ["COMPLETED"] * 4
+    assert life.record.status is Status.COMPLETED
+    assert world.log == []
+    assert "pre_version_swap" not in panel.methods("a")
+    life.pushes.request("p1", "release", "tested", world.now)
+    life.resume()
+    assert life.run().status is Status.SERVING
+    assert "released: tested" in [event.what for event in life.record.history]
+    assert world.current() == [NEW] * 4
+
+
+def test_a_deferred_push_can_be_aborted_and_is_then_not_released(life: Life, world: World) -> None:
+    deferred(life, in_order())
+    life.run(until=lambda: statuses(life) == ["COMPLETED"] * 4)
+    life.pushes.request("p1", "abort", "not needed", world.now)
+    life.pushes.request("p1", "release", "too late", world.now)
+    assert life.run().status is Status.ABORTED
+    assert world.log == []
+    assert "request 2 refused: push p1 is being ended (abort: not needed)" in [
+        event.what for event in life.record.history
+    ]
+
+
+def test_only_a_deferred_push_is_released_and_only_once(life: Life, world: World) -> None:
+    life.begin(in_order("a"))
+    with pytest.raises(PushRequestRefused, match="push p1 is not deferred"):
+        requested(life.record, "release", "x", world.now)
+    record = new_push("p2", ("shop", "visits"), in_order("a"), {}, world.now, deferred=True)
+    released = requested(record, "release", "x", world.now)
+    with pytest.raises(PushRequestRefused, match="push p2 is not deferred"):
+        requested(released, "release", "x", world.now)

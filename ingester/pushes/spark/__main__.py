@@ -120,6 +120,7 @@ def _pushed(spark: SparkSession, config: PushConfig, asked: argparse.Namespace) 
         partition_by=asked.partition_by,
         sort_by=_names(asked.sort_by),
         lead=not asked.no_lead,
+        defer_swap=asked.defer_swap,
         expected_rows=asked.expected_rows,
         target_file_bytes=asked.target_file_bytes,
         progress=print_progress,
@@ -187,6 +188,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--partition-by", nargs="*", metavar="FIELD", help="such as day(time)")
     parser.add_argument("--sort-by", metavar="A,B", help="sort order of the files")
     parser.add_argument("--no-lead", action="store_true", help="let an `ingester controller` lead")
+    parser.add_argument(
+        "--defer-swap",
+        action="store_true",
+        help="switch no region until `ingester pushes release`",
+    )
     parser.add_argument(
         "--expected-rows", type=_number, metavar="N", help="abort if the number of rows differs"
     )

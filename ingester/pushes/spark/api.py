@@ -56,6 +56,7 @@ def push(
     partition_by: Sequence[str] | None = None,
     sort_by: Sequence[str] = (),
     lead: bool = True,
+    defer_swap: bool = False,
     expected_rows: int | None = None,
     target_file_bytes: int = TARGET_FILE_BYTES,
     progress: Progress | None = None,
@@ -85,6 +86,8 @@ def push(
             default, if there is such a column.
         lead: Whether this process leads the push. Otherwise it only writes the data, and an
             ``ingester controller`` has to lead.
+        defer_swap: Whether regions switch only after ``ingester pushes release``. They get the data
+            at once.
         expected_rows: The push is aborted if the frame has another number of rows.
         target_file_bytes: Size in memory at which a file is cut.
         progress: Called with each event; by default they are printed in a terminal.
@@ -126,7 +129,7 @@ def push(
             " frames of Spark Connect are not supported"
         )
     configured, names = _configured(config, regions)
-    job = _PushCall(df, (namespace, table), configured, names, push_id, given, asked)
+    job = _PushCall(df, (namespace, table), configured, names, push_id, given, asked, defer_swap)
     return job.run(lead, expected_rows, target_file_bytes, progress or _by_default())
 
 
@@ -166,6 +169,7 @@ class _PushCall:
     push_id: str
     params: dict[str, str]
     plan: PushPlan
+    deferred: bool
 
     def run(
         self,
@@ -253,7 +257,15 @@ class _PushCall:
         stores = [RegionStore.open(self.config.region(name)) for name in self.regions]
         plan = plan_of(columns, tables_of(stores, *self.table), self.plan)
         order = self.config.order(self.regions)
-        return new_push(self.push_id, self.table, order, self.params, utc_now(), plan)
+        return new_push(
+            self.push_id,
+            self.table,
+            order,
+            self.params,
+            utc_now(),
+            plan,
+            deferred=bool(self.deferred),
+        )
 
     def _check_same(self, record: PushRecord, columns: pa.Schema) -> None:
         from ingester.pushes.spark.frames import check_fits
