@@ -107,12 +107,13 @@ class Realm:
         push_id: str = "p1",
         plan: PushPlan | None = None,
         order: RegionOrder | None = None,
+        deferred: bool = False,
     ) -> HeldPush:
         """Begin a push, by default one region after another; do nothing else of it."""
         plan = with_schema(plan or PushPlan(), rows.schema)
         plan = plan_for(tables_of([each.home for each in self.regions.values()], *TABLE), plan)
         order = order or RegionOrder(tuple(self.regions), "in_order")
-        record = new_push(push_id, TABLE, order, {}, self.now, plan)
+        record = new_push(push_id, TABLE, order, {}, self.now, plan, deferred=deferred)
         return self.pushes.begin(record, "c1", self.now)
 
     def lead(

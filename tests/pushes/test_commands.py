@@ -18,16 +18,14 @@ import pytest
 
 from ingester.pushes.driver import utc_now
 from ingester.pushes.hooks import wait
-from ingester.pushes.record import Patience, PushPlan, PushRecord, new_push
-from ingester.pushes.regions.shapes import with_schema
-from ingester.pushes.regions.tables import plan_for, tables_of
-from ingester.pushes.states import RegionOrder, Status
+from ingester.pushes.record import Patience, PushRecord
+from ingester.pushes.states import Status
 from ingester.pushes.store import PushStore
 from ingester.pushes.tasks import Rules
 from tests.cli.conftest import check_refused, run_command
 from tests.drivers.waiting import until
 from tests.drivers.warm import Process, warm
-from tests.pushes.realm import TABLE, Job, in_folders, some_rows
+from tests.pushes.realm import Job, in_folders, some_rows
 from tests.pushes.world import ONCE, PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -257,14 +255,7 @@ def test_what_cannot_be_configured_is_refused_by_its_name(place: Place) -> None:
 
 def test_a_deferred_push_is_shown_and_released(place: Place) -> None:
     rows = some_rows(0, 100)
-    place.configure()
-    now = utc_now()
-    plan = plan_for(
-        tables_of([each.home for each in place.realm.regions.values()], *TABLE),
-        with_schema(PushPlan(), rows.schema),
-    )
-    record = new_push("p1", TABLE, RegionOrder(NAMES, "in_order"), {}, now, plan, deferred=True)
-    held = place.realm.pushes.begin(record, "c1", now)
+    held = place.realm.begin(rows, "p1", deferred=True)
     job, stop = Job(place.realm, rows), threading.Event()
 
     def hear(record: PushRecord) -> None:
@@ -277,8 +268,8 @@ def test_a_deferred_push_is_shown_and_released(place: Place) -> None:
     released = place.run("pushes", "release", "p1", "--reason", "tested")
     assert released.returncode == 0
     assert said(released) == (
-        "push p1: release requested, as request 1; it has no leader\n"
-        "a controller processes it, or `ingester pushes resume p1`\n"
+        "ingester: push p1: release requested, as request 1; it has no leader\n"
+        "ingester: a controller processes it, or `ingester pushes resume p1`\n"
     )
     assert place.run("pushes", "resume", "p1").returncode == 0
     assert place.realm.states() == [(2, 100)] * 3

@@ -38,7 +38,7 @@ from ingester.pushes.hooks import (
 )
 from ingester.pushes.record import HookName, Patience, PushRecord
 from ingester.pushes.rollout import due
-from ingester.pushes.states import PUSH_STEPS, REGION_STEPS, RegionOrder, Status
+from ingester.pushes.states import PUSH_STEPS, REGION_STEPS, PushStage, RegionOrder, Status
 from ingester.pushes.store import Deposed
 from ingester.pushes.tasks import ActionDone, ActionTask, HookTask, RegionAction, Result, Rules
 from tests.pushes.judge import Judge
@@ -403,6 +403,11 @@ def _judge_answer(
             assert after.region(job.task.region).status is Status.SERVING
     if not (isinstance(job.task, HookTask) and isinstance(result, Answer)):
         return
+    if result.decision is Decision.ROLLBACK and before.ending is not None:
+        under_way = before.stage not in (PushStage.POST_END, PushStage.OVER)
+        if under_way and job.task.step_at <= before.ending.at:
+            assert after.ending is not None
+            assert after.ending.kind == "rollback", "a rollback wins over an abort"
     if job.task not in [each.task for each in due(before, rules)]:
         return
     if result.decision in (Decision.ABORT, Decision.ROLLBACK):

@@ -29,12 +29,16 @@ def a_realm(names: str = "ab") -> Realm:
 
 
 def begun(
-    realm: Realm, push_id: str, order: str = "in_order", since: str | None = None
+    realm: Realm,
+    push_id: str,
+    order: str = "in_order",
+    since: str | None = None,
+    deferred: bool = False,
 ) -> HeldPush:
     realm.ahead += timedelta(seconds=1)
     regions = RegionOrder(tuple(realm.regions), order)  # type: ignore[arg-type]
     plan = PushPlan(replay_since=since)
-    return realm.begin(some_rows(0, ROWS[push_id]), push_id, plan, regions)
+    return realm.begin(some_rows(0, ROWS[push_id]), push_id, plan, regions, deferred)
 
 
 def job(realm: Realm, push_id: str) -> Callable[[PushRecord], None]:
@@ -122,6 +126,18 @@ def test_of_two_pushes_the_later_one_wins_in_every_region_whichever_was_faster()
     assert record.region("b").status is Status.FAILED
     assert steps(realm, y, "y").status is Status.SERVING
     assert realm.states() == [(4, 30)] * 3
+
+
+def test_a_deferred_push_that_a_later_one_overtook_says_so_when_it_is_released() -> None:
+    realm = a_realm()
+    x = begun(realm, "x", deferred=True)
+    steps(realm, x, "x", lambda record: record.status is Status.COMPLETED)
+    assert steps(realm, begun(realm, "y"), "y").status is Status.SERVING
+    realm.pushes.request("x", "release", "checked", realm.now)
+    record = steps(realm, x, "x")
+    assert record.status is Status.FAILED
+    assert "generation 4 of push y is live, which began later" in record.region("a").reason
+    assert realm.states() == [(4, 30)] * 2
 
 
 def test_after_the_later_push_is_rolled_back_the_earlier_one_may_go_live() -> None:
