@@ -8,7 +8,8 @@ The room in the order of its story:
     plan and check  ``conditions``: can this be followed, and if not, what helps;
                     ``publication``; ``planning``: look at the source, decide per table;
                     ``watching``: apply that; ``starting``: the start, and requests
-                    for new copies; ``checking``: a dry run
+                    for new copies; ``history``: is the source's log the one that was read, by
+                    its ``timelines``; ``checking``: a dry run
     snapshot copy   ``snapshot``: a position in the log; ``copying``: rounds of copies;
                     ``copy_stream``: rows of one table
     stream          ``slot`` ─▶ ``pgoutput`` ─▶ ``following`` ─▶ ``collector`` ─▶ ``sync_messages``

@@ -37,12 +37,14 @@ from ingester.postgres.copy_stream import (
     wide_condition,
 )
 from ingester.postgres.facts import TableFacts
+from ingester.postgres.history import sequences_upto
 from ingester.postgres.options import Options
 from ingester.postgres.planning import WantedTable, wanted_of
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.snapshot import ChangedMeanwhile, SourceSnapshot
 from ingester.postgres.states import (
     BadState,
+    History,
     ReplicaState,
     Shape,
     SlotPlace,
@@ -51,6 +53,7 @@ from ingester.postgres.states import (
     shape_of,
 )
 from ingester.postgres.tables import Tables, now
+from ingester.postgres.timelines import kept
 from ingester.postgres.types import ValueNotKept
 from persist.prefetch import one_ahead
 
@@ -235,12 +238,16 @@ class Copier:
         """Whether a round is running."""
         return self._thread is not None and self._thread.is_alive()
 
-    def begin(self, place: SlotPlace) -> bool:
-        """Start a round if a copy is due and none is running; return whether it did."""
+    def begin(self, place: SlotPlace, history: History) -> bool:
+        """Start a round if a copy is due and none is running; return whether it did.
+
+        Args:
+            history: of the log that the session reads; copies of another log are not made.
+        """
         if self.busy or not (due := self.tables.due()):
             return False
         self._thread = threading.Thread(
-            target=self._run, args=(place, due), name="postgres-copy", daemon=True
+            target=self._run, args=(place, history, due), name="postgres-copy", daemon=True
         )
         self._thread.start()
         return True
@@ -263,12 +270,12 @@ class Copier:
         if self._thread is not None:
             self._thread.join(timeout_s)
 
-    def _run(self, place: SlotPlace, due: Sequence[str]) -> None:
+    def _run(self, place: SlotPlace, history: History, due: Sequence[str]) -> None:
         import psycopg2
 
         self._at = None
         try:
-            self._round(place, due)
+            self._round(place, history, due)
         except Stopped:
             pass
         except (psycopg2.OperationalError, ClientError) as exc:
@@ -293,10 +300,12 @@ class Copier:
             self.say(text)
         self.waits = text
 
-    def _round(self, place: SlotPlace, due: Sequence[str]) -> None:
+    def _round(self, place: SlotPlace, history: History, due: Sequence[str]) -> None:
         options = self.options
         name = f"{options.slot[:40]}_copy"
         with SourceSnapshot.take(options.dsn, name, self.stopped, self._waiting) as snapshot:
+            if snapshot.history != history:
+                raise SourceFailed("the source was replaced by another server", permanent=False)
             wanted = self._wanted(snapshot.connection)
             for target in due:
                 if self.stopped():
@@ -323,6 +332,7 @@ class Copier:
             columns=table.columns,
             from_lsn=snapshot.lsn,
             since=now(),
+            history=kept(snapshot.history),
         )
 
         def progress(rows: int, nbytes: int, total: int | None) -> None:
@@ -332,6 +342,11 @@ class Copier:
         progress(0, 0, None)
         began = time.monotonic()
         shape = shape_of(target, facts, table.columns)
+        if snapshot.lsn < sequences_upto(self.tables, target):
+            # Changes up to there would be taken for applied.
+            self.say(f"copy of {target} postponed: the source's log is shorter than what was read")
+            self.tables.order_failed(target)
+            return
         try:
             copied = copy_table(
                 snapshot,

@@ -31,6 +31,10 @@ IDLE_S = 0.2
 ASK_EVERY_S = 1.0
 
 
+class OtherLog(Exception):
+    """The stream lacks a transaction that was read before."""
+
+
 class SessionTurns(Protocol):
     """Work between transactions."""
 
@@ -77,6 +81,7 @@ class Session:
         turns: SessionTurns,
         say: Callable[[str], None],
     ) -> None:
+        self._expected: int | None = None
         self._tables = tables
         self._stream = stream
         self._positions = positions
@@ -110,6 +115,15 @@ class Session:
                 del self._followed[oid]
                 self._shapes.pop(oid, None)
 
+    def expect(self, end_lsn: int) -> None:
+        """Expect the stream to repeat a transaction that ends there."""
+        self._expected = end_lsn
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether the expected transaction was read, or none was expected."""
+        return self._expected is None
+
     def targets(self) -> dict[str, int]:
         """The followed tables, with the position of each at the beginning."""
         return {each.target: each.has for each in self._followed.values()}
@@ -124,6 +138,7 @@ class Session:
 
         Raises:
             NewSession: begin another session.
+            OtherLog: the expected transaction is not in the stream. Nothing after it was sent.
             Restarted: another process of the daemon answers.
         """
         while not stopped():
@@ -216,6 +231,10 @@ class Session:
     def _commit(self, message: CommitMessage) -> None:
         transaction, self._transaction = self._transaction, None
         assert transaction is not None
+        if self._expected is not None and message.end_lsn >= self._expected:
+            if message.end_lsn > self._expected:
+                raise OtherLog
+            self._expected = None
         positions = self._positions
         if transaction.oids:
             try:

@@ -22,12 +22,20 @@ from typing import Any
 from ingester.client import Client, Restarted, TimedOut, Unavailable, UnknownOutcome, Unreachable
 from ingester.postgres.connection import connect
 from ingester.postgres.copying import Copier
-from ingester.postgres.following import Session
+from ingester.postgres.following import OtherLog, Session
+from ingester.postgres.history import doubt
 from ingester.postgres.options import Options
 from ingester.postgres.positions import IdleSlot, Positions, SlotHold, catch_up_name
 from ingester.postgres.sending import NewSession
 from ingester.postgres.server_errors import SourceFailed
-from ingester.postgres.slot import FoundSlot, SlotStream, end_sender, find_slot, send_heartbeat
+from ingester.postgres.slot import (
+    FoundSlot,
+    SlotStream,
+    current_lsn,
+    end_sender,
+    find_slot,
+    send_heartbeat,
+)
 from ingester.postgres.starting import Started, order_resyncs, start
 from ingester.postgres.states import ReplicaState
 from ingester.postgres.tables import Tables
@@ -35,6 +43,8 @@ from ingester.postgres.watching import SourceWatch
 
 TRANSIENT = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
 LONGEST_PAUSE_S = 30.0
+COMMIT_BYTES = 64 << 10
+"""A session begins so far before the end of the last transaction, to see its commit again."""
 TOGETHER_S = 60.0
 """During a series of copies, finished ones are followed at least this often."""
 
@@ -109,6 +119,7 @@ class Replicator:
         self._stopped = stopped
         self._report = report
         self._random = Random()
+        self._rereads = False
         self._connection: Any = None
         self._current: CurrentSession | None = None
         self._known: dict[str, int] = {}
@@ -209,13 +220,14 @@ class Replicator:
         options, positions = self.options, self.positions
         stream = SlotStream(options.dsn, options.slot, options.publication)
         try:
+            self._check_history(running, stream)
             session = Session(running.tables, stream, positions, self, self._say)
             idle_slot = IdleSlot(running.tables, positions, options.heartbeat_s)
             self._current = CurrentSession(session, stream, idle_slot)
             running.watch.look(self._connection, session, self.server_lsn_read)
             self._follow_tables(running.tables, session, known)
             # The server skips older changes quickly.
-            begun = stream.begin(min(session.targets().values(), default=0))
+            begun = stream.begin(self._begin_at(session, slot, positions.ahead))
             # It may have been dropped and created again since it was checked; now it is held.
             held = find_slot(self._connection, options.slot)
             if held is None or held.confirmed_lsn != slot.confirmed_lsn:
@@ -231,9 +243,40 @@ class Replicator:
             with suppress(Exception):
                 end_sender(self._connection, pid, options.slot)
 
+    def _check_history(self, running: Running, stream: SlotStream) -> None:
+        """Start again if the stream's server is not the one that the start has checked."""
+        import psycopg2
+
+        history = stream.history()
+        if history != running.started.history:
+            self.running = None
+            raise psycopg2.OperationalError(f"the server's log is now on timeline {history[-1][0]}")
+
+    def _begin_at(self, session: Session, slot: FoundSlot, ahead: int) -> int:
+        """The position to begin at: before everything that a table lacks.
+
+        The last transaction that was read is repeated, unless the slot is confirmed beyond it. If
+        it is not in the stream, this is another log.
+        """
+        lacks = min(session.targets().values(), default=0)
+        # The slot may be confirmed up to the byte before its end: see ``slot``.
+        if not lacks or slot.confirmed_lsn >= ahead - 1:
+            return lacks
+        session.expect(ahead)
+        return 0 if self._rereads else max(0, min(lacks, ahead - COMMIT_BYTES))
+
     def _run_until_new_session(self, session: Session, positions: Positions) -> None:
+        assert self.running is not None
         try:
             session.run(self._stopped)
+        except OtherLog as exc:
+            if not self._rereads:
+                self._rereads = True  # Perhaps its commit is very long.
+                raise NewSession from exc
+            self._rereads = False
+            started = self.running.started
+            end = current_lsn(self._connection)
+            raise doubt(started.tables, started.place, end, positions.ahead) from exc
         except NewSession:
             if session.idle:
                 upto = positions.read_upto
@@ -297,6 +340,8 @@ class Replicator:
         running, current, positions = self.running, self._current, self.positions
         assert running is not None and current is not None and positions is not None
         self._note_progress()
+        if current.session.is_verified:
+            self._rereads = False
         # Invariant: `busy` is read before finished copies are taken. A round that ends in between
         # counts as busy in this turn, so the slot is held until a new session reads for its tables.
         busy = running.copier.busy
@@ -331,7 +376,7 @@ class Replicator:
         running.hold.settle()
         if running.tables.due():
             running.hold.begin(positions.confirmed)
-            running.copier.begin(running.started.place)
+            running.copier.begin(running.started.place, running.started.history)
         elif not current.copied:
             running.hold.end()
 

@@ -32,8 +32,8 @@ from ingester.postgres.conditions import notes
 from ingester.postgres.copying import Copying
 from ingester.postgres.planning import WantedTable
 from ingester.postgres.replicator import Replicator, Running
-from ingester.postgres.starting import lsn_text
 from ingester.postgres.tables import SetAsideReason, Tables
+from ingester.postgres.timelines import lsn_text
 from ingester.reports.replications import Phase, ReplicationReport, State, TableReport, bounded
 
 EVERY_S = 1.0

@@ -19,11 +19,14 @@ from typing import Any, NamedTuple
 from ingester.postgres.connection import as_bytes, connect, source_errors
 from ingester.postgres.pgoutput import Message, parse
 from ingester.postgres.server_errors import SourceFailed
+from ingester.postgres.states import History
+from ingester.postgres.timelines import read_history
 
 MESSAGES_SINCE = 140_000
 """Servers from this version send our messages in the stream."""
 OWN_TIMEOUT_SINCE = 120_000
 """Servers from this version let a session set ``wal_sender_timeout``."""
+EXTENDED_AT_ONCE = 1 << 20
 HEARTBEAT = "ingester"
 """The prefix of our messages in the source's log."""
 
@@ -140,6 +143,16 @@ def send_heartbeat(connection: Any) -> None:
         )
 
 
+def extend_log(connection: Any, upto: int) -> None:
+    """Write messages into the source's log until it ends at a position, or later."""
+    while (lacks := upto - current_lsn(connection)) > 0:
+        with source_errors(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_logical_emit_message(false, %s, repeat(' ', %s))",
+                (HEARTBEAT, min(lacks, EXTENDED_AT_ONCE)),
+            )
+
+
 class Read(NamedTuple):
     """A message and its position in the source's log."""
 
@@ -188,6 +201,10 @@ class SlotStream:
 
     def close(self) -> None:
         self._connection.close()
+
+    def history(self) -> History:
+        """The history of the log that the stream shows; before :meth:`begin`."""
+        return read_history(self._connection)
 
     @property
     def backend_pid(self) -> int:

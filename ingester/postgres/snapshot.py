@@ -27,6 +27,8 @@ import msgspec
 from ingester.postgres.catalog import read_tables
 from ingester.postgres.connection import StatementThread, Stopped, ask, connect, source_errors
 from ingester.postgres.facts import TableFacts
+from ingester.postgres.states import History
+from ingester.postgres.timelines import read_history
 
 _SHOWN = 10
 _SESSIONS = (
@@ -101,6 +103,7 @@ class SourceSnapshot:
     def __init__(
         self,
         lsn: int,
+        history: History,
         connection: Any,
         beside: Any,
         stopped: Callable[[], bool],
@@ -109,6 +112,8 @@ class SourceSnapshot:
         """Take a connection with the snapshot's transaction, and one that sees the present."""
         self.lsn = lsn
         """Commits that end at or before it are in the snapshot, all others are not."""
+        self.history = history
+        """The timelines of the log that ``lsn`` is a position of."""
         self.connection = connection
         self.stopped = stopped
         self._beside = beside
@@ -140,6 +145,7 @@ class SourceSnapshot:
             closed.callback(connection.close)
             beside = connect(dsn)
             closed.callback(beside.close)
+            history = read_history(connection)
             pid = connection.info.backend_pid
             name = f"{slot_name[: _NAME_BYTES - 12]}_{pid}"
             creation = StatementThread(connection, lambda: _create(connection, name))
@@ -147,7 +153,7 @@ class SourceSnapshot:
                 creation, stopped, lambda: waiting(_blocked_text(blockers_of(beside, pid)))
             )
             waiting("")
-            yield cls(lsn, connection, beside, stopped, waiting)
+            yield cls(lsn, history, connection, beside, stopped, waiting)
 
     def facts(self, publication: str, oids: list[int] | None = None) -> list[TableFacts]:
         """The facts of the publication's tables in the snapshot."""

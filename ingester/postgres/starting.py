@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,16 @@ from ingester.postgres.catalog import read_server, read_tables
 from ingester.postgres.conditions import before_start
 from ingester.postgres.connection import connect
 from ingester.postgres.facts import ServerFacts
+from ingester.postgres.history import COPIES_ALL, ServerLog, check_log, known_end, note_history
 from ingester.postgres.options import Options, choose, split_name
 from ingester.postgres.planning import publish
 from ingester.postgres.positions import catch_up_name
 from ingester.postgres.publication import PublicationChange
 from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import FoundSlot, current_lsn, drop_slot, find_slot, make_slot
-from ingester.postgres.states import ReplicaState, SlotPlace
+from ingester.postgres.states import History, ReplicaState, SlotPlace
 from ingester.postgres.tables import Tables, newest_place
+from ingester.postgres.timelines import lsn_text, read_history
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Started:
     options: Options
     connection: Any
     server: ServerFacts
+    history: History
     tables: Tables
     place: SlotPlace
     made_slot: bool
@@ -62,9 +65,7 @@ class Started:
     def is_misplaced(self, connection: Any, slot: FoundSlot) -> bool:
         """Whether a new start would be refused: the slot or the server is another one."""
         tables, server = self.tables, self.server
-        try:
-            _check_log_end(current_lsn(connection), tables)
-        except SourceFailed:
+        if current_lsn(connection) < known_end(tables):
             return True
         newest = newest_place(tables.states().values())
         if newest != self.place:
@@ -96,8 +97,10 @@ def _start(
     tables = Tables(client, options.namespace, options.origin or default_origin(options, server))
     tables.load()
     check_tables(connection, options, tables)
-    _check_log_end(current_lsn(connection), tables)
+    with closing(connect(options.dsn, replication=True)) as beside:
+        history = read_history(beside)
     slot = find_slot(connection, options.slot)
+    check_log(connection, options, tables, ServerLog(server.system_identifier, history), slot)
     place = _place(options, server, tables, slot)
     made = publish(connection, options)
     made_slot = False
@@ -111,11 +114,12 @@ def _start(
             lsn = interruptible(connection, stopped, lambda: make_slot(connection, options.slot))
             made_slot = True
             place = SlotPlace(server.system_identifier, server.database, options.slot, lsn)
+        note_history(tables, place, history)
     except BaseException:
         with suppress(Exception):
             made.undo()
         raise
-    return Started(options, connection, server, tables, place, made_slot, made)
+    return Started(options, connection, server, history, tables, place, made_slot, made)
 
 
 def default_origin(options: Options, server: ServerFacts) -> str:
@@ -159,20 +163,8 @@ def _place(
     if wrong is None:
         return newest
     if not options.resync_all:
-        raise SourceFailed(f"{wrong}; --resync-all copies all tables again")
+        raise SourceFailed(f"{wrong}; {COPIES_ALL}")
     return fresh
-
-
-def _check_log_end(end: int, tables: Tables) -> None:
-    """Refuse a source whose log is shorter than what was read from it."""
-    known = [state.from_lsn for state in tables.states().values()]
-    known += [each.memory_sequence or 0 for each in tables.client.origins(tables.origin)]
-    if end < max(known, default=0):
-        raise SourceFailed(
-            f"the source's log ends at {lsn_text(end)}, but origin {tables.origin!r} has read up to"
-            f" {lsn_text(max(known))}: the source was restored from a backup, or is another one",
-            helps=("choose another --origin and --slot: all tables are copied again",),
-        )
 
 
 def _gap_reason(
@@ -209,11 +201,6 @@ def safe_bound(tables: Tables, place: SlotPlace) -> int:
         for each in tables.client.origins(name):
             found += [each.memory_sequence or 0, each.durable_sequence or 0]
     return max(found)
-
-
-def lsn_text(lsn: int) -> str:
-    """The position as PostgreSQL writes it."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
 def interruptible(connection: Any, stopped: Callable[[], bool], call: Callable[[], int]) -> int:

@@ -3,7 +3,7 @@
     ReplicaState: a checkpoint that is committed with its rows
         origin of the table    system, database, slot and its age, publication, oid
         its definition         the catalog's facts, and the columns as they are kept here
-        its position           phase, ``from_lsn``; ``upto`` for the slot as a whole
+        its position           phase, ``from_lsn``; ``upto`` for the slot as a whole; ``history``
     Shape: name here, key, columns (name at the source, name here, type)
     Layout: a shape with the Relation message that it fits
 
@@ -28,6 +28,8 @@ Phase = Literal["following", "set_aside", "left"]
 PREFIX = "postgres:"
 """The prefix of checkpoint partitions that hold such states."""
 MAX_STATE_BYTES = 1 << 20
+History = tuple[tuple[int, int], ...]
+"""The timelines of a log, each with its first position, the current one last."""
 
 
 class KeptColumn(msgspec.Struct, frozen=True):
@@ -68,6 +70,9 @@ class ReplicaState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         reason: Why it is set aside or has left.
         since: When that happened, or when it was copied, in ISO 8601.
         helps: What makes it follow again.
+        history: The timelines that its positions belong to; empty if unknown.
+        doubted: A source of this place was refused because its log ended here, before positions
+            of this table; 0 if none was.
     """
 
     place: SlotPlace
@@ -80,6 +85,8 @@ class ReplicaState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: str = ""
     helps: tuple[str, ...] = ()
     upto: int = 0
+    history: History = ()
+    doubted: int = 0
     version: Literal[1] = 1
 
 

@@ -96,9 +96,9 @@ def serve(
     try:
         if user is not None:
             shutil.chown(place, user)
-        program = _program(folder, place, version)
+        program = find_program(folder, place, version)
         environment = {**os.environ, **program.environment}
-        _make(program, place / "data", environment, user)
+        initialise(program, place / "data", environment, user)
         said = {**SETTINGS, "unix_socket_directories": str(place), **(settings or {})}
         arguments = [part for pair in said.items() for part in ("-c", "=".join(pair))]
         command: list[str | Path] = [program.path, "-D", place / "data", *arguments]
@@ -130,14 +130,23 @@ def serve_or_skip(
         yield cluster
 
 
-def _program(folder: Path, place: Path, version: str | None) -> Program:
+def installed_program(folder: Path, place: Path, version: str | None) -> Program:
+    """The server's program; if PostgreSQL is missing, skip the test."""
+    try:
+        return find_program(folder, place, version)
+    except Missing as exc:
+        pytest.skip(f"no such PostgreSQL here: {exc}")
+
+
+def find_program(folder: Path, place: Path, version: str | None) -> Program:
+    """The server's program: installed, or of a version unpacked below ``place``."""
     if version is not None:
         return Program(unpack_version(version, place / "programs"))
     installation = Installation(folder / "installed", installs=True, say=lambda text: None)
     return installation.debian("postgresql", "postgres", "usr/lib/postgresql/*/bin/postgres")
 
 
-def _make(program: Program, data: Path, environment: dict[str, str], user: str | None) -> None:
+def initialise(program: Program, data: Path, environment: dict[str, str], user: str | None) -> None:
     """Initialise a data directory."""
     made = subprocess.run(
         [
