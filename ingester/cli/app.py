@@ -255,6 +255,9 @@ def postgres(
     resync_all: Annotated[
         bool, typer.Option("--resync-all", help="Recreate the slot and copy all tables again.")
     ] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Read on after a stop because the server crashed.")
+    ] = False,
     check: Annotated[
         bool,
         typer.Option("--check", help="Only report which tables can be replicated. Read-only."),
@@ -281,6 +284,7 @@ def postgres(
         "on_removed": on_removed,
         "resync": resync or [],
         "resync_all": resync_all,
+        "resume": resume,
     }
     run_postgres(dsn, namespace, options, None if check else endpoint, json, stopped)
 

@@ -107,6 +107,7 @@ def run_postgres(
             on_removed=given["on_removed"],
             resync=frozenset(given["resync"]),
             resync_all=given["resync_all"],
+            resume=given["resume"],
         )
         Names(options.renames)
         for name in options.tables:

@@ -35,6 +35,8 @@ from ingester.postgres.facts import (
 
 OURS = "made by ingester replicate: it adds tables, and leaves out what cannot be followed"
 """The comment that marks a publication created by ``publication``."""
+DETACHES_SINCE = 140_000
+"""Servers from this version have DETACH PARTITION … CONCURRENTLY."""
 _CHUNKS = "_timescaledb_internal"
 """TimescaleDB's schema for the chunks of hypertables."""
 
@@ -88,7 +90,19 @@ def read_publication(connection: Any, name: str) -> PublicationFacts:
         return PublicationFacts(False, name=name)
     *facts, oid, altered_by = rows[0]
     found = PublicationFacts(True, *facts)
-    return msgspec.structs.replace(found, name=name, oid=oid, altered_by=altered_by)
+    detaching: list[tuple[Any, ...]] = []
+    if version >= DETACHES_SINCE and found.all_tables and found.via_root:
+        detaching = ask(
+            connection,
+            "SELECT format('%I.%I', pn.nspname, p.relname), format('%I.%I', cn.nspname,"
+            " c.relname) FROM pg_inherits i"
+            " JOIN pg_class p ON p.oid = inhparent JOIN pg_namespace pn ON pn.oid = p.relnamespace"
+            " JOIN pg_class c ON c.oid = inhrelid JOIN pg_namespace cn ON cn.oid = c.relnamespace"
+            " WHERE inhdetachpending ORDER BY 1, 2",
+        )
+    return msgspec.structs.replace(
+        found, name=name, oid=oid, altered_by=altered_by, detaching=tuple(detaching)
+    )
 
 
 def read_slot(connection: Any, name: str) -> SlotFacts:

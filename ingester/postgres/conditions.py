@@ -366,7 +366,29 @@ def _of_server(server: ServerFacts) -> list[Hindrance]:
     return found
 
 
+def crashes_server(publication: PublicationFacts) -> Hindrance | None:
+    """Why the server would crash while it streams the publication; None if nothing is known.
+
+    For a publication FOR ALL TABLES via the root, the server looks for the root of each partition,
+    and crashes if a partition has none: an interrupted DETACH leaves it in between.
+    """
+    if not publication.detaching:
+        return None
+    partitions = ", ".join(child for _, child in publication.detaching)
+    return Hindrance(
+        f"DETACH PARTITION … CONCURRENTLY of {partitions} was interrupted: the server crashes when"
+        f" it streams a row of it under publication {publication.name!r}, which publishes all"
+        " tables via their roots",
+        tuple(
+            f"ALTER TABLE {parent} DETACH PARTITION {child} FINALIZE"
+            for parent, child in publication.detaching
+        ),
+    )
+
+
 def _of_publication(server: ServerFacts, publication: PublicationFacts) -> list[Hindrance]:
+    if (found := crashes_server(publication)) is not None:
+        return [found]
     if publication.exists or server.may_create:
         return []
     database, role = quoted(server.database), quoted(server.role)

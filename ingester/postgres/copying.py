@@ -234,6 +234,11 @@ class Copier:
     """The table whose copy began last in this round."""
 
     @property
+    def at(self) -> str | None:
+        """The table whose copy began last in this round."""
+        return self._at
+
+    @property
     def busy(self) -> bool:
         """Whether a round is running."""
         return self._thread is not None and self._thread.is_alive()

@@ -55,6 +55,9 @@ class PublicationFacts(msgspec.Struct, frozen=True):
     oid: int = 0
     altered_by: int = 0
     """The transaction (32 bits) that last altered what it publishes of all its tables."""
+    detaching: tuple[tuple[str, str], ...] = ()
+    """Partitioned tables and their partitions whose DETACH CONCURRENTLY was not finished, as SQL,
+    if the server crashes when it streams a row of those."""
 
 
 class SlotFacts(msgspec.Struct, frozen=True):

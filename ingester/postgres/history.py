@@ -28,6 +28,12 @@ from ingester.postgres.timelines import kept, lsn_text, shared_upto
 
 MOST_EXTENDED = 64 << 20
 """``--resync-all`` extends a log that is shorter than what was read by at most this."""
+CRASH_HELPS = (
+    "the server's log says which process crashed and why",
+    "an interrupted ALTER TABLE … DETACH PARTITION … CONCURRENTLY is a known cause: finish it with"
+    " FINALIZE, and start once with --resync-all, as its rows stay in the log of the slot",
+    "start once with --resume to read on from the same position",
+)
 COPIES_ALL = "--resync-all copies all tables again"
 
 
@@ -64,6 +70,7 @@ def check_log(
         return
     if place.system_identifier != server.system_identifier:
         return
+    _check_halted(options, tables, place)
     if (wrong := _branch_reason(tables, place, server.history)) is not None:
         raise SourceFailed(f"{wrong}; {COPIES_ALL}")
     doubted = max(state.doubted for state in tables.have.values() if state.place == place)
@@ -72,6 +79,23 @@ def check_log(
         raise doubt(tables, place, end, known)
     if doubted and slot is not None and slot.confirmed_lsn <= doubted:
         raise doubt(tables, place, doubted, known)
+
+
+def _check_halted(options: Options, tables: Tables, place: SlotPlace) -> None:
+    for target, state in tables.states().items():
+        if state.place == place and state.phase == "following" and state.halted:
+            if not options.resume:
+                raise SourceFailed(state.halted, helps=CRASH_HELPS)
+            tables.put(target, msgspec.structs.replace(state, halted=""))
+
+
+def halt(tables: Tables, place: SlotPlace, reason: str) -> SourceFailed:
+    """Stop reading for good, also at later starts; return the error to raise."""
+    for target, state in tables.states().items():
+        if state.place == place and state.phase == "following":
+            with suppress(NotFound):
+                tables.put(target, msgspec.structs.replace(state, halted=reason))
+    return SourceFailed(reason, helps=CRASH_HELPS)
 
 
 def known_end(tables: Tables) -> int:

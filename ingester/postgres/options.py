@@ -45,6 +45,7 @@ class Options:
         on_removed: What to do with a table here that is no longer published.
         resync: Tables to copy again at the start.
         resync_all: Copy all tables again, also if the slot is missing or another one.
+        resume: Read on although reading has ended in crashes of the server.
     """
 
     dsn: str
@@ -58,6 +59,7 @@ class Options:
     on_removed: OnRemoved = "keep"
     resync: frozenset[str] = frozenset()
     resync_all: bool = False
+    resume: bool = False
     look_every_s: float = 10.0
     heartbeat_s: float = 10.0
 

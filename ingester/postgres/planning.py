@@ -21,9 +21,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from ingester.postgres.catalog import read_publication, read_server, read_tables
+from ingester.postgres.conditions import crashes_server
 from ingester.postgres.facts import ColumnFacts, PublicationFacts, ServerFacts, TableFacts
 from ingester.postgres.options import Names, Options, choose
 from ingester.postgres.publication import PublicationChange, ensure, planned_hindrance
+from ingester.postgres.server_errors import SourceFailed
 from ingester.postgres.slot import current_lsn, kept_from
 from ingester.postgres.states import KeptColumn, ReplicaState, SlotPlace
 from ingester.postgres.types import column_type
@@ -234,7 +236,14 @@ def unused(tables: Sequence[TableFacts], options: Options) -> tuple[str, ...]:
 
 
 def publish(connection: Any, options: Options) -> PublicationChange:
-    """Publish all wanted tables that can be followed, if the publication is ours."""
+    """Publish all wanted tables that can be followed, if the publication is ours.
+
+    Raises:
+        SourceFailed: the role may not, or the server would crash.
+    """
+    publication = read_publication(connection, options.publication)
+    if (found := crashes_server(publication)) is not None:
+        raise SourceFailed(found.reason, helps=found.helps)
     tables = read_tables(connection, options.publication, everything=True)
     return ensure(connection, options.publication, wanted_tables(tables, options))
 

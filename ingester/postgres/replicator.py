@@ -23,7 +23,7 @@ from ingester.client import Client, Restarted, TimedOut, Unavailable, UnknownOut
 from ingester.postgres.connection import connect
 from ingester.postgres.copying import Copier
 from ingester.postgres.following import OtherLog, Session
-from ingester.postgres.history import doubt
+from ingester.postgres.history import doubt, halt
 from ingester.postgres.options import Options
 from ingester.postgres.positions import IdleSlot, Positions, SlotHold, catch_up_name
 from ingester.postgres.sending import NewSession
@@ -35,14 +35,17 @@ from ingester.postgres.slot import (
     end_sender,
     find_slot,
     send_heartbeat,
+    server_run,
 )
 from ingester.postgres.starting import Started, order_resyncs, start
 from ingester.postgres.states import ReplicaState
 from ingester.postgres.tables import Tables
+from ingester.postgres.timelines import lsn_text
 from ingester.postgres.watching import SourceWatch
 
 TRANSIENT = (Unreachable, TimedOut, Unavailable, UnknownOutcome)
 LONGEST_PAUSE_S = 30.0
+MOST_CRASHES = 3
 COMMIT_BYTES = 64 << 10
 """A session begins so far before the end of the last transaction, to see its commit again."""
 TOGETHER_S = 60.0
@@ -60,6 +63,40 @@ class ReplicatorProgress:
     """By table."""
     sent: int | None = None
     durable: int | None = None
+
+
+@dataclass
+class Crashes:
+    """Counts consecutive sessions that ended in a crash of the server, without progress.
+
+    A session has progressed if it has read further than all sessions before, unless it ended while
+    a table was copied whose copy was running at the previous crash, too.
+    """
+
+    count: int = 0
+    _run: tuple[Any, ...] | None = None
+    _upto: int = -1
+    _copying: str | None = None
+
+    def begin(self, run: tuple[Any, ...], read_upto: int, copying: str | None) -> bool:
+        """Count the previous session; return whether another one may begin.
+
+        Args:
+            run: as by ``server_run``.
+            read_upto: the position that the previous session has reached.
+            copying: the table whose copy was running when it ended.
+        """
+        crashed = self._run not in (None, run)
+        if not crashed:
+            self.count = 0
+        elif read_upto <= self._upto or (copying is not None and copying == self._copying):
+            self.count += 1
+        else:
+            self.count = 1
+        self._upto = max(self._upto, read_upto) if crashed else -1
+        self._copying = copying if crashed else None
+        self._run = run
+        return self.count < MOST_CRASHES
 
 
 @dataclass
@@ -119,6 +156,8 @@ class Replicator:
         self._stopped = stopped
         self._report = report
         self._random = Random()
+        self._crashes = Crashes()
+        self._failed_copying = False
         self._rereads = False
         self._connection: Any = None
         self._current: CurrentSession | None = None
@@ -171,7 +210,20 @@ class Replicator:
             self._connection = None
             self.running = None  # The next start explains what is wrong.
             raise NewSession
+        self._bound_crashes(self.running)
         self._run_session(self.running, slot)
+
+    def _bound_crashes(self, running: Running) -> None:
+        """Stop for good if session after session ends in a crash: the source pays for each."""
+        upto = -1 if self.positions is None else self.positions.read_upto
+        copying = running.copier.at if self._failed_copying else None
+        if not self._crashes.begin(server_run(self._connection), upto, copying):
+            what = f"at {lsn_text(upto)}" if copying is None else f"while {copying} was copied"
+            raise halt(
+                running.tables,
+                running.started.place,
+                f"the server crashed {MOST_CRASHES} times in succession while it was read, {what}",
+            )
 
     def _start(self) -> Running:
         options = self.options
@@ -189,6 +241,7 @@ class Replicator:
 
     def _failed(self, exc: BaseException) -> None:
         self.retries += 1
+        self._failed_copying = self.running is not None and self.running.copier.busy
         self.reason = " ".join(str(exc).split())
         self._say(f"retrying: {self.reason}")
         if self._connection is not None:
@@ -249,7 +302,7 @@ class Replicator:
 
         history = stream.history()
         if history != running.started.history:
-            self.running = None
+            self.running, self._crashes = None, Crashes()  # Another server has not crashed.
             raise psycopg2.OperationalError(f"the server's log is now on timeline {history[-1][0]}")
 
     def _begin_at(self, session: Session, slot: FoundSlot, ahead: int) -> int:

@@ -116,6 +116,18 @@ def current_lsn(connection: Any) -> int:
     return int(lsn)
 
 
+def server_run(connection: Any) -> tuple[Any, ...]:
+    """A value that changes when the server has crashed.
+
+    After a crash the server resets its statistics. It keeps its start time if it survives the
+    crash of a process, and its statistics when it is restarted in order.
+    """
+    with source_errors(), connection.cursor() as cursor:
+        cursor.execute("SELECT stats_reset FROM pg_stat_bgwriter")
+        found: tuple[Any, ...] = cursor.fetchone()
+    return found
+
+
 def kept_from(connection: Any, slot: str) -> int | None:
     """The position from which the source keeps its log for a slot; None if it does not.
 

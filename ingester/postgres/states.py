@@ -73,6 +73,7 @@ class ReplicaState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         history: The timelines that its positions belong to; empty if unknown.
         doubted: A source of this place was refused because its log ended here, before positions
             of this table; 0 if none was.
+        halted: Why reading was stopped for good: it ended in crashes of the server.
     """
 
     place: SlotPlace
@@ -87,6 +88,7 @@ class ReplicaState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upto: int = 0
     history: History = ()
     doubted: int = 0
+    halted: str = ""
     version: Literal[1] = 1
 
 
