@@ -158,6 +158,7 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
         "pushes list": [config, (*config, "--json")],
         "pushes show": [("p1", *config), ("p1", *config, "--json"), (EVIL, *config)],
         "pushes resume": [("p1", *config)],
+        "pushes release": [("p1", *config)],
         "pushes rollback": [("p1", *config, "--reason", EVIL)],
         "tokens add": [("fine", *grant), (EVIL, *grant), ("a", "--grant", EVIL, *file)],
         "tokens list": [file, (*file, "--json")],

@@ -42,6 +42,7 @@ class _Stream:
         table = cast(TableBuffer, SimpleNamespace(key=("ns", "t"), definition=definition))
         self.plan = WritePlan(table, normalise, schema)
         self.origin = None
+        self.notes_contents = False
         self.slots: list[list[Outcome]] = []
         self.submitted: list[tuple[int, int]] = []
         """(number in the batch, number of the slot)."""

@@ -93,7 +93,7 @@ def test_what_is_asked_for_here_and_not_installed_is_refused_before_the_start(
 ) -> None:
     check_tracing(HERE, {})
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.grpc", None)
-    with pytest.raises(ConfigError, match=r"tracing\.endpoint.*pip install 'ingester\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"tracing\.endpoint.*pip install '\.\[otel\]'"):
         check_tracing(HERE, {})
     # The variable may be meant for other programs.
     there = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://there:4317"}
