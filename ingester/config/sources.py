@@ -99,7 +99,7 @@ def load(
                 made: Any = _convert(key, value, keys[key])
                 if key == "store_options":
                     remember_options(made)
-                    if isinstance(value, _Parts):
+                    if isinstance(value, _SingleOptions):
                         made = values.get(key, {}) | made
                 values[key] = made
             except (ValueError, msgspec.ValidationError) as exc:
@@ -187,7 +187,7 @@ def _shown_value(key: str, value: object) -> object:
 Item = tuple[str, object, str]
 
 
-class _Parts(dict[str, Any]):
+class _SingleOptions(dict[str, Any]):
     """Single store options, which leave a weaker source's others as they are."""
 
 
@@ -201,7 +201,7 @@ def _part(options: dict[str, Any], name: str, path: list[str], value: object) ->
 
 
 def _read_flags(flags: Mapping[str, object]) -> Iterator[Item]:
-    options = _Parts()
+    options = _SingleOptions()
     for key, value in flags.items():
         if value is None:
             continue
@@ -215,7 +215,7 @@ def _read_flags(flags: Mapping[str, object]) -> Iterator[Item]:
 
 
 def _read_environment(environ: Mapping[str, str]) -> Iterator[Item]:
-    options = _Parts()
+    options = _SingleOptions()
     for name in sorted(environ):
         foreign = name in COMMAND_LINE_VARIABLES or _FOREIGN.fullmatch(name)
         if foreign or not name.startswith(PREFIX):

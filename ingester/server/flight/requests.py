@@ -41,7 +41,7 @@ class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numbers: str = "batches"
 
 
-class SyncContent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ContentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a client says that its transaction contains; the digest is of the client's choice."""
 
     rows: int
@@ -60,7 +60,7 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     last: bool = True
     transaction: str | None = None
     epoch: int | None = None
-    content: SyncContent | None = None
+    content: ContentRequest | None = None
     columns: list[MessageColumn] = []
 
 
