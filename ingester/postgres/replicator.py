@@ -67,10 +67,12 @@ class ReplicatorProgress:
 
 @dataclass
 class Crashes:
-    """Counts consecutive sessions that ended in a crash of the server, without progress.
+    """Counts the crashes of the server since a session has last made progress.
 
-    A session has progressed if it has read further than all sessions before, unless it ended while
-    a table was copied whose copy was running at the previous crash, too.
+    A session has made progress if it has read further than all sessions before, unless a table
+    was copied when it ended whose copy was running at the previous crash, too. A session that
+    ends without either changes nothing: a connection may be accepted between a crash and its
+    discovery by the server, and is lost right away.
     """
 
     count: int = 0
@@ -87,14 +89,15 @@ class Crashes:
             copying: the table whose copy was running when it ended.
         """
         crashed = self._run not in (None, run)
-        if not crashed:
+        copies_again = copying is not None and copying == self._copying
+        progressed = read_upto > self._upto and not copies_again
+        if progressed:
             self.count = 0
-        elif read_upto <= self._upto or (copying is not None and copying == self._copying):
+        if crashed:
             self.count += 1
-        else:
-            self.count = 1
-        self._upto = max(self._upto, read_upto) if crashed else -1
-        self._copying = copying if crashed else None
+        if crashed or progressed:
+            self._copying = copying if crashed else None
+        self._upto = max(self._upto, read_upto)
         self._run = run
         return self.count < MOST_CRASHES
 

@@ -67,6 +67,11 @@ class Cluster:
             stderr=subprocess.STDOUT,
         )
 
+    @property
+    def crashes(self) -> int:
+        """How often one of the server's processes crashed since the server was started."""
+        return self._server.said("all server processes terminated; reinitializing")
+
     def restart(self) -> None:
         """Kill the server, as in a crash, and start it again; no commit is lost."""
         self._server.end()

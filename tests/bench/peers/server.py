@@ -1,7 +1,7 @@
 """A peer's server: started in the foreground, ready when its log says so, killed at the end.
 
 The kernel kills the server when this program ends for any reason. The server's log is read all
-the time; its last lines are the reason if the server does not start.
+the time and its newest lines are kept; the last are the reason if the server does not start.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.bench.peers.installing import Missing
 
 _READY_WITHIN_S = 60.0
+_LINES_KEPT = 10_000
 _LAST_LINES = 5
 _SET_PARENT_DEATH_SIGNAL = 1
 _LIBC = ctypes.CDLL(None)
@@ -49,7 +50,7 @@ class Server:
             Missing: The server ended before, or took too long; with its last lines.
         """
         self._pattern = re.compile(ready)
-        self._lines: deque[str] = deque(maxlen=_LAST_LINES)
+        self._lines: deque[str] = deque(maxlen=_LINES_KEPT)
         self._decided = threading.Event()
         self.ready: re.Match[str] | None = None
         self._process = subprocess.Popen(
@@ -71,7 +72,7 @@ class Server:
         self._decided.wait(_READY_WITHIN_S)
         if self.ready is None:
             self.end()
-            last = " | ".join(line.strip() for line in self._lines)
+            last = " | ".join(line.strip() for line in list(self._lines)[-_LAST_LINES:])
             raise Missing(f"{Path(command[0]).name} did not start: {last}")
 
     def _read(self) -> None:
@@ -82,6 +83,10 @@ class Server:
                 self.ready = found
                 self._decided.set()
         self._decided.set()
+
+    def said(self, text: str) -> int:
+        """Return how many of the kept lines of its log contain the text."""
+        return sum(text in line for line in tuple(self._lines))
 
     def __enter__(self) -> Server:
         return self
