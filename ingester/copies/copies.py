@@ -41,6 +41,7 @@ from ingester.errors import (
 )
 from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.tables.catalog import Catalog
+from ingester.tables.encodable import check_encodable
 from ingester.tables.new_version import WholeTable
 from ingester.tables.opening import Shared, TableParts
 from persist.manifest import (
@@ -207,6 +208,7 @@ class Copies:
             target = CopyTarget(1, "", copy_definition(sent, primary_key, None))
         else:
             target = await self._target(name, table, primary_key, sent)
+        await check_encodable(target.definition.schema)
         place = CopyPlace(
             self._catalog.store,
             version_folder(*name.table, target.number),

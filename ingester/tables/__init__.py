@@ -1,6 +1,7 @@
 """The catalogue of tables, and the single commit gate of each table's manifest.
 
     ``catalog`` ─▶ ``ddl``: open, create, widen, register, own, if the rules allow it
+        │              ├ ``encodable``: a new column's type is tried with extreme values
         │              └ ``new_version``: create or replace a table with all of its rows
         └▶ ``commits`` ◀── finished flushes
               ├ ``commit_schedule``: when a finished flush is committed, and with which others

@@ -29,6 +29,7 @@ from ingester.config.settings import LimitsSettings
 from ingester.errors import BadRequest, OwnedElsewhere, Stopping, UnknownTable, limit_facts
 from ingester.schema.limits import ShapeLimits, check_columns
 from ingester.tables.commits import Commits
+from ingester.tables.encodable import check_encodable
 from persist.manifest import (
     Action,
     Owner,
@@ -250,12 +251,13 @@ class TableSteps:
         """Create the table, or return it as another writer has just created it.
 
         Raises:
-            BadRequest: a limit forbids it.
+            BadRequest: a limit forbids it, or a type cannot be encoded.
             OverQuota: the namespace has reached its quota of tables.
             Stopping, StoreUnreachable
         """
         self._check_open()
         self._rules.check_new(key, len(definition.schema), self._tree.tables.keys())
+        await check_encodable(definition.schema)
         actions = (*definition.actions(), self._writer_action("open"))
         try:
             async with self.quota.making(key):
@@ -300,8 +302,11 @@ class TableSteps:
         """Make this daemon the table's owner, whatever was known before.
 
         Raises:
+            BadRequest: a column's type cannot be encoded.
             OwnedElsewhere
         """
+        if not table.registered:
+            await check_encodable(table.definition.schema)
         await self.register(table)
         while not self._owners.owns(table):
             await self._commits.follow_switch(table)
@@ -314,10 +319,11 @@ class TableSteps:
         """Add columns; does nothing if another writer changed the table meanwhile.
 
         Raises:
-            BadRequest: the table would exceed its column limit.
+            BadRequest: the table would exceed its column limit, or a type cannot be encoded.
         """
         had = len(table.definition.schema)
         check_columns(table.key, had, had + len(missing), self._rules.shapes)
+        await check_encodable(missing)
         wider = table.definition.with_schema(pa.schema([*table.definition.schema, *missing]))
         try:
             # The spec is included, because its partition columns have names, too.
