@@ -7,21 +7,23 @@
         follower.run()                   # until it is closed or a copy fails
 
 Transient errors (the daemon is unreachable or restarting, the store does not answer) are retried as
-long as the follower runs and are shown in the status. Any other error ends the table's thread; the
-first one is raised by the methods that wait.
+long as the follower runs, those of the store for at most ``store_s``, and are shown in the status.
+Any other error ends the table's thread; the first one is raised by the methods that wait.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from ingester.client import arguments
 from ingester.client.connection import Connection
-from ingester.client.errors import ClientError, InvalidRequest, NotFound, TimedOut
+from ingester.client.errors import ClientError, InvalidRequest, NotFound, TimedOut, Unavailable
 from ingester.client.retry import NEVER, RetryPolicy, is_retryable
 from ingester.client.wire import Filter
 from ingester.followers.applying import CopyProgress
@@ -38,6 +40,7 @@ from ingester.followers.versions import FAILURES, FollowedVersions
 from persist.backoff import Backoff
 from persist.manifest import TableNotFound
 from persist.store import StoreError, StoreUnavailable, open_store
+from persist.store.option_names import accepts_earlier_name
 
 CLOSE_WITHIN_S = 10.0
 """How long ``close`` waits for a sink to finish its present call."""
@@ -72,21 +75,22 @@ class Follower:
         endpoint: The daemon's address, as ``grpc://HOST:PORT``.
         make_sink: Makes the sink of each table, in the table's thread.
         store: URL of the daemon's store; by default the daemon is asked.
-        storage_options: Options of the store.
+        store_options: Options of the store.
     """
 
+    @accepts_earlier_name
     def __init__(
         self,
         endpoint: str,
         make_sink: MakeSink,
         store: str | None = None,
-        storage_options: Mapping[str, Any] | None = None,
+        store_options: Mapping[str, Any] | None = None,
         options: FollowOptions = FollowOptions(),  # noqa: B008 (frozen)
     ) -> None:
         self._endpoint = arguments.endpoint(endpoint, options.connection.scheme)
         self._make_sink = make_sink
         url = None if store is None else arguments.text("store", store)
-        self._store = (url, dict(storage_options or {}))
+        self._store = (url, dict(store_options or {}))
         self._options = options
         self._closing = Closing()
         self._requests: list[FollowRequest] = []
@@ -131,9 +135,10 @@ class Follower:
         connection = Connection(self._endpoint, 30.0, NEVER, self._options.connection)
         self._connection = connection
         places = connection, store
+        hint = _missing_option(store.url, self._store[1])
         self._threads = [
             _FollowThread(
-                VersionCopies(each, self._make_sink, places, self._options, self._closing)
+                VersionCopies(each, self._make_sink, places, self._options, self._closing), hint
             )
             for each in self._requests
         ]
@@ -215,7 +220,7 @@ class Follower:
 class _FollowThread(threading.Thread):
     """The thread of one table. Its sinks are made, called and closed in it."""
 
-    def __init__(self, copies: VersionCopies) -> None:
+    def __init__(self, copies: VersionCopies, hint: str) -> None:
         request, options = copies.request, copies.options
         super().__init__(name=f"follow {request.namespace}/{request.table}", daemon=True)
         self.status = CopyStatus(request.namespace, request.table)
@@ -223,7 +228,8 @@ class _FollowThread(threading.Thread):
         self._wait_s = options.wait_s
         self._closing = copies.closing
         self._versions = FollowedVersions(copies, options.name)
-        self._store_url = copies.store.url
+        self._store_url, self._hint = copies.store.url, hint
+        self._store_s = math.inf if options.store_s is None else options.store_s
 
     def run(self) -> None:
         """Follow until the end, and keep the error if there is one."""
@@ -248,14 +254,21 @@ class _FollowThread(threading.Thread):
 
     def _follow(self) -> None:
         backoff = Backoff(0.1, 2.0, random.Random())
+        unreachable_at: float | None = None
         while True:
             try:
                 self._advance()
-                backoff = Backoff(0.1, 2.0, random.Random())
+                backoff, unreachable_at = Backoff(0.1, 2.0, random.Random()), None
             except FAILURES as exc:
                 if not _is_transient(exc):
                     raise self._explained(exc) from exc
-                self.status.phase, self.status.error = "waiting", str(exc)
+                error = str(exc)
+                if isinstance(exc, StoreUnavailable):
+                    error = str(self._explained(exc))
+                    unreachable_at = unreachable_at or time.monotonic()
+                    if time.monotonic() - unreachable_at >= self._store_s:
+                        raise Unavailable(error, code="store") from exc
+                self.status.phase, self.status.error = "waiting", error
                 self._closing.wait(0.05 + backoff.next_s())
 
     def _advance(self) -> None:
@@ -283,7 +296,19 @@ class _FollowThread(threading.Thread):
             return TableReplaced(f"table {name} was dropped; the copy keeps its last rows")
         if isinstance(exc, ClientError):
             return exc
-        return FollowerError(f"table {name} cannot be read from {self._store_url}: {exc}")
+        hint = self._hint if isinstance(exc, StoreError) else ""
+        return FollowerError(f"table {name} cannot be read from {self._store_url}: {exc}{hint}")
+
+
+def _missing_option(url: str, store_options: Mapping[str, Any]) -> str:
+    """What to add to an error of the store: a daemon names its URL, but not its options."""
+    if not url.startswith("s3://") or store_options.get("endpoint_url"):
+        return ""
+    return (
+        "; store_options has no endpoint_url: if the daemon has one, give it here too, in"
+        " [store_options] of --config FILE, as INGESTER_STORE_OPTIONS__ENDPOINT_URL, or in the"
+        " argument store_options"
+    )
 
 
 def _is_transient(exc: BaseException) -> bool:

@@ -63,6 +63,7 @@ class FollowOptions:
         readers: The number of files of a table that are read at the same time.
         room: The number of batches read ahead from each file, at least one.
         connect_s: Timeout of the daemon's first answer.
+        store_s: How long the store may be unreachable before a copy fails; None: no limit.
         observer: Called after each call of a sink with the table, call, seconds and error.
         connection: TLS trust and the token.
     """
@@ -72,6 +73,7 @@ class FollowOptions:
     readers: int = READERS
     room: int = 2
     connect_s: float = 30.0
+    store_s: float | None = None
     observer: SinkObserver = _unobserved
     connection: ConnectionOptions = ConnectionOptions()  # noqa: RUF009 (frozen)
 

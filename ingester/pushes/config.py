@@ -3,7 +3,7 @@
     [regions.berlin]
     url = "s3://lake-berlin/prod"
     endpoints = ["grpc://10.0.0.5:8082"]
-    storage_options = { key = "env:BERLIN_KEY", secret = "file:/run/secrets/berlin" }
+    store_options = { key = "env:BERLIN_KEY", secret = "file:/run/secrets/berlin" }
     tls_ca = "/etc/ingester/ca.pem"     # endpoints are then grpc+tls://
     token_file = "/run/secrets/token"
 
@@ -47,6 +47,7 @@ from ingester.pushes.record import Patience
 from ingester.pushes.states import RegionOrder
 from ingester.pushes.tasks import Rules
 from ingester.secret_texts import remember_options
+from persist.store.option_names import EARLIER_NAME, NAME, refuse_both
 
 REGION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 HOOK_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
@@ -123,14 +124,14 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         url: the store, as ``s3://bucket/prefix``.
         endpoints: the daemons, as ``grpc://host:port``; may be empty.
-        storage_options: for ``persist.store.open_store``, secrets filled in.
+        store_options: for ``persist.store.open_store``, secrets filled in.
         tls_ca, tls_cert, tls_key, token_file: for clients of the daemons.
     """
 
     name: str
     url: str
     endpoints: tuple[str, ...] = ()
-    storage_options: dict[str, Any] = {}
+    store_options: dict[str, Any] = {}
     tls_ca: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -166,11 +167,11 @@ class RegionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def __repr__(self) -> str:
-        """Return the settings without the values of storage options, which may be secret."""
-        options = ", ".join(sorted(self.storage_options))
+        """Return the settings without the values of store options, which may be secret."""
+        options = ", ".join(sorted(self.store_options))
         return (
             f"RegionSettings(name={self.name!r}, url={self.url!r}, endpoints={self.endpoints!r},"
-            f" storage_options=<{options}>)"
+            f" store_options=<{options}>)"
         )
 
 
@@ -283,7 +284,7 @@ def push_config(tables: Mapping[str, Any], environ: Mapping[str, str] = os.envir
     """Return the configuration of the parsed tables of a TOML file.
 
     Args:
-        environ: for ``env:NAME`` in storage options.
+        environ: for ``env:NAME`` in store options.
 
     Raises:
         PushConfigError, HookConfigError: naming the key.
@@ -330,10 +331,17 @@ def _region(name: str, section: Mapping[str, Any], environ: Mapping[str, str]) -
     if "name" in section:
         raise PushConfigError(f"{where}: unknown key 'name'; its name is that of the section")
     plain = {"name": name, **section}
-    options = plain.get("storage_options")
+    earlier = plain.pop(EARLIER_NAME, None)
+    try:
+        refuse_both(NAME, EARLIER_NAME, plain.get(NAME), earlier)
+    except ValueError as exc:
+        raise PushConfigError(f"{where}: {exc}") from exc
+    if earlier is not None:
+        plain[NAME] = earlier
+    options = plain.get(NAME)
     if isinstance(options, Mapping):
         remember_options(options)
-        plain["storage_options"] = _filled_in(options, f"{where}.storage_options", environ)
+        plain[NAME] = _filled_in(options, f"{where}.{NAME}", environ)
     return _converted(plain, RegionSettings, where)
 
 

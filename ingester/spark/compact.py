@@ -21,10 +21,11 @@ from ingester.shown_text import escaped
 from ingester.spark.compaction.api import compact, rewrite
 from ingester.spark.compaction.plan import TARGET_FILE_BYTES, CompactionReport
 from ingester.spark.errors import PySparkMissing, require_pyspark
-from ingester.spark.options import storage_value
+from ingester.spark.options import store_value
 from persist.manifest import Manifest, ManifestError, list_tables
 from persist.parquet.encode import Compression
 from persist.store import StoreError, open_store
+from persist.store.option_names import EARLIER_FLAG, FLAG, refuse_both
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from pyspark.sql import SparkSession
 
     try:
-        pairs = (one.split("=", 1) for one in asked.storage_option)
-        options = {name: storage_value(name, secret_value(value)) for name, value in pairs}
+        pairs = (one.split("=", 1) for one in asked.store_option or asked.storage_option or ())
+        options = {name: store_value(name, secret_value(value)) for name, value in pairs}
         remember_options(options)
         store = open_store(asked.url, **options)
         tables = [asked.table]
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     table,
                     target_file_bytes=asked.target_file_bytes,
                     filter=asked.filter,
-                    storage_options=options,
+                    store_options=options,
                     progress=_progress,
                 )
             except (ManifestError, StoreError, ValueError) as exc:
@@ -118,14 +119,11 @@ def _parser() -> argparse.ArgumentParser:
         "--target-file-bytes", type=_positive, default=TARGET_FILE_BYTES, metavar="BYTES"
     )
     parser.add_argument("--filter", help="only files that may have matching rows")
-    parser.add_argument(
-        "--storage-option",
-        action="append",
-        default=[],
-        type=_pair,
-        metavar="NAME=VALUE",
-        help="endpoint_url, key, secret, …; for secrets use env:NAME or file:PATH",
-    )
+    for flag, told in (
+        (FLAG, "endpoint_url, key, secret, …; for secrets use env:NAME or file:PATH"),
+        (EARLIER_FLAG, argparse.SUPPRESS),
+    ):
+        parser.add_argument(flag, action="append", type=_pair, metavar="NAME=VALUE", help=told)
     parser.add_argument(
         "--rewrite", action="store_true", help="rewrite all files, including large ones"
     )
@@ -152,6 +150,10 @@ def asked_of(arguments: Sequence[str] | None) -> argparse.Namespace:
     asked = parser.parse_args(arguments)
     if not asked.rewrite and (asked.sort_by or asked.compression or asked.partition_by is not None):
         parser.error("--sort-by, --partition-by and --compression need --rewrite")
+    try:
+        refuse_both(FLAG, EARLIER_FLAG, asked.store_option, asked.storage_option)
+    except ValueError as exc:
+        parser.error(str(exc))
     return asked
 
 

@@ -6,7 +6,7 @@
     columns                    a,b,c; empty if only the number of rows matters
     count                      true: return row counts to be summed up instead of rows
     filter                     host = 'h1' and time >= '2026-11-21'; also prunes files
-    storage.<name>             as for persist.store.open_store
+    store_options.<name>       as for persist.store.open_store
     tasks                      minimum number of tasks, if there are enough files
     starting_version           stream: a version's number, or latest; by default all rows
     txn_app_id, txn_version    batch write: skip the write if this version is already committed
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 from ingester.spark.errors import RequestRefused
 from persist.manifest import Manifest, TableNotFound, TableState, check_kept, version_as_of
 from persist.store import open_store
+from persist.store.option_names import EARLIER_PREFIX, PREFIX, refuse_both
 
 if TYPE_CHECKING:
     from ingester.client.credentials import ConnectionOptions
 
-_STORAGE = "storage."
 _TABLE = ("url", "path", "namespace", "table")
 _READ = (
     *_TABLE,
@@ -84,14 +84,14 @@ class SourceOptions:
     """Options of one read or write.
 
     Attributes:
-        given: All options but ``storage.<name>``, by lower-case name.
+        given: All options but ``store_options.<name>``, by lower-case name.
         settled: The table's generation, once it is known.
     """
 
     url: str
     namespace: str
     table: str
-    storage: dict[str, Any] = field(default_factory=dict)
+    store_options: dict[str, Any] = field(default_factory=dict)
     given: dict[str, str] = field(default_factory=dict)
     settled: int | None = None
 
@@ -123,25 +123,21 @@ class SourceOptions:
     @classmethod
     def _of(cls, options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
-        storage = {
-            name.removeprefix(_STORAGE): storage_value(name, value)
-            for name, value in given.items()
-            if name.startswith(_STORAGE)
-        }
+        store_options = _store_options(given)
         rest = {
             name: value
             for name, value in given.items()
-            if not name.startswith(_STORAGE) and name not in _SPARKS_OWN
+            if not name.startswith((PREFIX, EARLIER_PREFIX)) and name not in _SPARKS_OWN
         }
         for name in rest:
             if name in _UNSUPPORTED:
                 raise RequestRefused(_UNSUPPORTED[name])
             if name not in known:
                 raise RequestRefused(
-                    f"unknown option {name!r}; known are {', '.join(known)}, {_STORAGE}<name>"
+                    f"unknown option {name!r}; known are {', '.join(known)}, {PREFIX}<name>"
                 )
         url, namespace, table = _named(rest)
-        return cls(url, namespace, table, storage, rest)
+        return cls(url, namespace, table, store_options, rest)
 
     def manifest(self) -> Manifest:
         """The manifest of the requested generation, or of the current one.
@@ -150,7 +146,7 @@ class SourceOptions:
             ValueError: ``table_version`` is not a number.
             TableVersionNotKept: The generation does not exist.
         """
-        store = open_store(self.url, **self.storage)
+        store = open_store(self.url, **self.store_options)
         if self.settled is not None:
             return Manifest(store, self.namespace, self.table, self.settled)
         asked = self.number("table_version", 1)
@@ -281,8 +277,25 @@ def _named(given: Mapping[str, str]) -> tuple[str, str, str]:
     return given["url"], given["namespace"], given["table"]
 
 
-def storage_value(name: str, value: str) -> Any:
-    """A storage option's value from text: true, false, seconds if the name ends in ``_s``, or text.
+def _store_options(given: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        for prefix in (PREFIX, EARLIER_PREFIX):
+            if name.startswith(prefix):
+                option = name.removeprefix(prefix)
+                found[option] = store_value(name, value)
+    for option in found:
+        refuse_both(
+            PREFIX + option,
+            EARLIER_PREFIX + option,
+            given.get(PREFIX + option),
+            given.get(EARLIER_PREFIX + option),
+        )
+    return found
+
+
+def store_value(name: str, value: str) -> Any:
+    """A store option's value from text: true, false, seconds if the name ends in ``_s``, or text.
 
     Raises:
         ValueError: The value of a name ending in ``_s`` is not a number.

@@ -8,7 +8,7 @@
 store at start-up and reads the mark that identifies it. `s3` gives each call a deadline,
 and `s3_errors` interprets answers. `generic` also turns a remote object into a file that fetches
 only what is read. `watched` records the outcome of the requests to any store and decides whether it
-is reachable.
+is reachable. `option_names` has the name of the options in every interface, and the earlier ones.
 
 All calls block and may come from any thread. No store retries by itself, except a conflict of two
 conditional writes; callers retry by the one policy in `retry`. An object is never changed in place.

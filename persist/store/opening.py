@@ -39,11 +39,11 @@ from persist.store.local import LocalStore
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?://)?")
 
 
-def open_store(url: str, **storage_options: Any) -> ObjectStore:
+def open_store(url: str, **store_options: Any) -> ObjectStore:
     """The store at ``url``. Nothing is contacted or created yet; ``check_store`` does that.
 
     Args:
-        storage_options: for S3 see ``s3.S3Options``; for other file systems those of fsspec; local
+        store_options: for S3 see ``s3.S3Options``; for other file systems those of fsspec; local
             files have none.
 
     Raises:
@@ -56,15 +56,15 @@ def open_store(url: str, **storage_options: Any) -> ObjectStore:
     if "::" in url:
         raise StoreUnsuitable(f"{_shown(url)}: chained file systems are not supported")
     if scheme in ("file", "local"):
-        return _local(rest, storage_options)
+        return _local(rest, store_options)
     if scheme in ("s3", "s3a"):
-        return _s3(rest, storage_options)
-    return _generic(url, scheme, storage_options)
+        return _s3(rest, store_options)
+    return _generic(url, scheme, store_options)
 
 
 def _local(rest: str, options: dict[str, Any]) -> ObjectStore:
     if options:
-        raise ValueError(f"file:// takes no storage options, got {sorted(options)}")
+        raise ValueError(f"file:// takes no store options, got {sorted(options)}")
     if rest.startswith("localhost/"):
         rest = rest[len("localhost") :]
     if not rest:

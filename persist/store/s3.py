@@ -104,13 +104,13 @@ class S3Client:
         unknown = sorted(set(options) - set(S3Options.__annotations__))
         if unknown:
             known = ", ".join(sorted(S3Options.__annotations__))
-            raise ValueError(f"unknown storage option {unknown[0]!r} for s3://; known: {known}")
+            raise ValueError(f"unknown store option {unknown[0]!r} for s3://; known: {known}")
         try:
             # Texts, as the environment has them, become numbers and booleans.
             given = {name: value for name, value in options.items() if value is not None}
             options = msgspec.convert(given, S3Options, strict=False)
         except msgspec.ValidationError as exc:
-            raise ValueError(f"storage options for s3://: {exc}") from None
+            raise ValueError(f"store options for s3://: {exc}") from None
         if "@" in (options.get("endpoint_url") or ""):
             raise ValueError("endpoint_url must not carry credentials: use the options key, secret")
         connect_s = options.get("connect_timeout_s", 5.0)

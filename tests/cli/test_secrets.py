@@ -55,7 +55,7 @@ FILES = {
     "bare.toml": f"[store_options]\nsecret = {SECRET}\n",
     "list.toml": f'store = "s3://b/p"\n[store_options]\nsecret = ["{SECRET}"]\n',
     "unknown.toml": f'store = "s3://b/p"\n[store_options]\nsecrt_key = "{SECRET}"\n',
-    "badpushes.toml": f'[regions.a]\nurl = 5\nstorage_options = "{SECRET}"\n',
+    "badpushes.toml": f'[regions.a]\nurl = 5\nstore_options = "{SECRET}"\n',
 }
 
 
@@ -137,7 +137,7 @@ def _restored_logging() -> Iterator[None]:
 @pytest.mark.usefixtures("_restored_logging")
 def test_no_output_contains_a_known_secret() -> None:
     settings = load({}, {"INGESTER_STORE_OPTIONS__SECRET": SECRET}).settings
-    region = {"url": "s3://b/p", "storage_options": {"secret": "env:REGION"}}
+    region = {"url": "s3://b/p", "store_options": {"secret": "env:REGION"}}
     regions = push_config({"regions": {"a": region}}, {"REGION": f"{SECRET}-2"})
     assert SECRET not in repr(settings) + str(settings)
     assert SECRET not in repr(regions) + repr(ConnectionOptions(token=SECRET))

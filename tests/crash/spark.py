@@ -48,7 +48,7 @@ def main(target: Path, tables: list[str], stores: list[dict[str, Any]]) -> None:
         for index, store in enumerate(stores):
             for table in tables:
                 found = read_table(
-                    spark, store["url"], NAMESPACE, table, storage_options=store["options"]
+                    spark, store["url"], NAMESPACE, table, store_options=store["options"]
                 )
                 pq.write_table(
                     found.select(*COLUMNS).toArrow(), target / f"{index}-{table}.parquet"

@@ -119,9 +119,7 @@ def by_spark(spark: SparkSession, region: RegionSettings) -> Read:
     """Read a region's table with Spark."""
 
     def read() -> pa.Table:
-        frame = read_table(
-            spark, region.url, NAMESPACE, TABLE, storage_options=region.storage_options
-        )
+        frame = read_table(spark, region.url, NAMESPACE, TABLE, store_options=region.store_options)
         return frame.select(*COLUMNS).toArrow()
 
     return read

@@ -126,5 +126,5 @@ def _section(name: str, url: str, endpoint: str, options: dict[str, Any]) -> str
     said = ", ".join(f'{key} = "{value}"' for key, value in options.items())
     return (
         f'[regions.{name}]\nurl = "{url}"\nendpoints = ["{endpoint}"]\n'
-        f"storage_options = {{ {said} }}\n\n"
+        f"store_options = {{ {said} }}\n\n"
     )

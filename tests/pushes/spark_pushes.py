@@ -35,12 +35,12 @@ def regions_in(
     regions: dict[str, Any] = {name: {"url": f"file://{folder / name}"} for name in NAMES}
     if bucket is not None:
         bucket.make_bucket("lake")
-        regions["c"] = {"url": "s3://lake/c", "storage_options": bucket.storage_options}
+        regions["c"] = {"url": "s3://lake/c", "store_options": bucket.storage_options}
     return push_config({"regions": regions, "pushes": {"order": order}, "hooks": hooks})
 
 
 def store_of(region: RegionSettings) -> ObjectStore:
-    return open_store(region.url, **region.storage_options)
+    return open_store(region.url, **region.store_options)
 
 
 def state_of(region: RegionSettings, table: TableKey) -> TableState:
@@ -52,7 +52,7 @@ def state_of(region: RegionSettings, table: TableKey) -> TableState:
 
 def frame_of(spark: SparkSession, region: RegionSettings, table: TableKey) -> DataFrame:
     """Read a region's table with Spark, without the partition columns from folder names."""
-    frame = read_table(spark, region.url, *table, storage_options=region.storage_options)
+    frame = read_table(spark, region.url, *table, store_options=region.store_options)
     made = [name for name in frame.columns if "_" in name]
     return frame.drop(*made)
 

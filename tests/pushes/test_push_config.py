@@ -25,7 +25,7 @@ FILE = """
 [regions.berlin]
 url = "s3://lake-berlin/prod"
 endpoints = ["grpc://10.0.0.5:8082", "grpc+tls://10.0.0.6:8082"]
-storage_options = { key = "env:KEY", secret = "file:SECRET", client_kwargs = { a = "env:A" } }
+store_options = { key = "env:KEY", secret = "file:SECRET", client_kwargs = { a = "env:A" } }
 
 [regions.amsterdam]
 url = "file:///srv/amsterdam"
@@ -58,7 +58,7 @@ def test_a_file_is_read_in_its_order_with_its_secrets_and_shows_none(
     config = read_push_config(file)
     assert config.names == ("berlin", "amsterdam")
     options = {"key": "hush-2", "secret": "hush-1", "client_kwargs": {"a": "b"}}
-    assert config.region("berlin").storage_options == options
+    assert config.region("berlin").store_options == options
     assert "hush" not in repr(config)
     assert config.order() == RegionOrder(("berlin", "amsterdam"), "target_first", "amsterdam")
     assert config.order(("amsterdam",)).regions == ("amsterdam",)
@@ -100,12 +100,12 @@ A = {"url": "file:///a"}
             "regions.a.endpoints: endpoint 'http://h:1'",
         ),
         (
-            {"regions": {"a": {**A, "storage_options": {"key": "env:NOT_THERE"}}}},
-            "regions.a.storage_options.key: environment variable 'NOT_THERE' is not set",
+            {"regions": {"a": {**A, "store_options": {"key": "env:NOT_THERE"}}}},
+            "regions.a.store_options.key: environment variable 'NOT_THERE' is not set",
         ),
         (
-            {"regions": {"a": {**A, "storage_options": {"x": {"y": "file:/not/there"}}}}},
-            "regions.a.storage_options.x.y: ",
+            {"regions": {"a": {**A, "store_options": {"x": {"y": "file:/not/there"}}}}},
+            "regions.a.store_options.x.y: ",
         ),
         ({"regions": {"a": A}, "pushes": {"order": "any"}}, "pushes: Invalid enum value 'any'"),
         ({"regions": {"a": A}, "pushes": {"retain": "soon"}}, "pushes.retain: not a duration"),

@@ -133,7 +133,7 @@ def test_readers_see_the_old_or_the_new_table_with_all_rows_that_are_written_mea
             "b": {
                 "url": "s3://lake/b",
                 "endpoints": [b.flight],
-                "storage_options": server.storage_options,
+                "store_options": server.storage_options,
             },
             "c": {"url": f"file://{tmp_path / 'c'}"},
         }
@@ -244,7 +244,7 @@ def test_followers_that_are_alive_and_cannot_show_the_version_lag() -> None:
 @pytest.mark.s3
 def test_a_store_that_hangs_or_is_gone_is_unreachable_soon(server: S3Server) -> None:
     options = {**server.storage_options, "read_timeout_s": 2.0, "connect_timeout_s": 1.0}
-    settings = {"x": {"url": "s3://lake/x", "storage_options": options}}
+    settings = {"x": {"url": "s3://lake/x", "store_options": options}}
     (region,) = open_regions(push_config({"regions": settings}).regions).values()
     realm = Realm({"x": region})
     record = realm.begin(NEW).record

@@ -72,21 +72,21 @@ def _read(spark: SparkSession, server: S3Server, daemon: Daemon) -> list[str]:
     source = spark.read.format("ingester").option("url", URL)
     source = source.option("namespace", TABLE[0]).option("table", TABLE[1])
     for name, value in options.items():
-        source = source.option(f"storage.{name}", str(value))
-    native = read_table(*table, reader="native", storage_options=options)
+        source = source.option(f"store_options.{name}", str(value))
+    native = read_table(*table, reader="native", store_options=options)
     plan = native._jdf.queryExecution().toString()
     faults = [] if "s3a://" in plan and "FileScan parquet" in plan else ["no file scan over s3a"]
     ways: dict[str, Callable[[], DataFrame]] = {
-        "native": lambda: read_table(*table, reader="native", storage_options=options),
-        "arrow": lambda: read_table(*table, reader="arrow", storage_options=options),
+        "native": lambda: read_table(*table, reader="native", store_options=options),
+        "arrow": lambda: read_table(*table, reader="arrow", store_options=options),
         "data source": source.load,
-        "native, compacted": lambda: read_table(*table, reader="native", storage_options=options),
+        "native, compacted": lambda: read_table(*table, reader="native", store_options=options),
     }
     for way, frame in ways.items():
         if way.endswith("compacted"):
-            compact(spark, URL, *TABLE, storage_options=options)
+            compact(spark, URL, *TABLE, store_options=options)
         faults += _check(way, frame, FILES * ROWS)
-    both = partial(read_table, *table, endpoint=daemon.flight, storage_options=options)
+    both = partial(read_table, *table, endpoint=daemon.flight, store_options=options)
     return faults + _check("native and buffered", both, (FILES + 1) * ROWS)
 
 

@@ -173,7 +173,7 @@ class Realm:
         """Commands that compact a namespace's tables, and that delete the replaced files."""
         compact = [sys.executable, "-m", "ingester.spark.compact", STORE, namespace]
         for name, value in self._server.storage_options.items():
-            compact += ["--storage-option", f"{name}={value}"]
+            compact += ["--store-option", f"{name}={value}"]
         clean = [sys.executable, "-m", "ingester", "manifest", "gc", STORE, namespace]
         clean += ["--retain", retain, "--orphan-grace", grace, "--config", str(self._config)]
         return compact, clean

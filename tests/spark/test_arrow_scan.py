@@ -81,11 +81,11 @@ def test_a_bucket_is_read_without_any_jar(
         put(client, table, events(300, 30, days=6))
 
     options = server.storage_options
-    files = read_table(spark, url, *table, version, storage_options=options)
+    files = read_table(spark, url, *table, version, store_options=options)
     total, days = files.agg(F.sum("i"), F.count_distinct("time_day")).collect()[0]
     assert (total, days, files.count()) == (sum(range(300)), 6, 300)
     assert files.rdd.getNumPartitions() == 2
-    both = read_table(spark, url, *table, endpoint=s3_daemon.flight, storage_options=options)
+    both = read_table(spark, url, *table, endpoint=s3_daemon.flight, store_options=options)
     assert sorted(row.i for row in both.collect()) == list(range(330))
 
 
@@ -105,7 +105,7 @@ def test_a_column_list_reads_no_more_of_the_bucket_than_it_needs(
 
     def sent_bytes(columns: list[str]) -> int:
         frame = read_table(
-            spark, "s3://lake/some prefix", *table, columns=columns, storage_options=options
+            spark, "s3://lake/some prefix", *table, columns=columns, store_options=options
         )
         before = len(server.requests())
         assert frame.count() == len(blobs)
@@ -130,5 +130,5 @@ def test_a_session_without_the_connector_says_so(
             "s3://lake/some prefix",
             *table,
             reader="native",
-            storage_options=server.storage_options,
+            store_options=server.storage_options,
         )

@@ -149,7 +149,7 @@ def test_a_bucket_is_read_without_any_jar(
     ):
         put(client, table, events(0, 300, days=6))
         persist(client, table)
-    storage = {f"storage.{name}": value for name, value in server.storage_options.items()}
+    storage = {f"store_options.{name}": value for name, value in server.storage_options.items()}
     frame = load(spark, url, table, filter="time >= '2026-11-26'", **storage)
     before = len(server.requests())
     found = frame.select("i").collect()

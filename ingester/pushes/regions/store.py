@@ -65,7 +65,7 @@ class RegionStore:
         Raises:
             PushConfigError: its URL or an option is invalid.
         """
-        options: dict[str, Any] = dict(settings.storage_options)
+        options: dict[str, Any] = dict(settings.store_options)
         if settings.url.startswith(("s3://", "s3a://")):
             options = {**QUICK, **options}
         try:

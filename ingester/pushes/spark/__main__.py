@@ -142,7 +142,7 @@ def _frame(spark: SparkSession, config: PushConfig, asked: argparse.Namespace) -
             namespace,
             table,
             table_version=version,
-            storage_options=first.storage_options,
+            store_options=first.store_options,
         )
     register(spark)  # the query may read tables
     path = Path(asked.sql)

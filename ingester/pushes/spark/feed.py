@@ -184,7 +184,7 @@ class NullCounter:
                     *table,
                     version=version[1],
                     table_version=version[0],
-                    storage_options=region.storage_options,
+                    store_options=region.store_options,
                 )
                 counts = [F.count(F.when(named(name).isNull(), 1)) for name in missing]
                 [row] = frame.agg(*counts).collect()

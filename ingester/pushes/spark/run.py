@@ -271,7 +271,7 @@ def targets_of(
             if (why := clash(table, definition)) is not None:
                 raise RegionFailed(f"the tables of regions {other} and {name} differ: {why}")
         found[name] = definition
-        places.append(RegionFolder(name, its.url, dict(its.storage_options), root))
+        places.append(RegionFolder(name, its.url, dict(its.store_options), root))
     if not places:
         return None
     return Targets(tuple(places), _common(list(found.values())))

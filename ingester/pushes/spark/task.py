@@ -40,7 +40,7 @@ class RegionFolder(NamedTuple):
 
     region: str
     url: str
-    storage_options: dict[str, Any]
+    store_options: dict[str, Any]
     root: str
 
 
@@ -120,7 +120,7 @@ class RegionStores:
 
     def __init__(self, places: Sequence[RegionFolder], policy: StoreRetry = PATIENCE) -> None:
         self._open: dict[str, tuple[_Store, str]] = {
-            place.region: (open_store(place.url, **place.storage_options), place.root)
+            place.region: (open_store(place.url, **place.store_options), place.root)
             for place in places
         }
         self._policy = policy

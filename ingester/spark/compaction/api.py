@@ -17,11 +17,13 @@ from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
 from persist.parquet.encode import ZSTD, Compression
 from persist.store import open_store
+from persist.store.option_names import accepts_earlier_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@accepts_earlier_name
 def compact(
     spark: SparkSession,
     url: str,
@@ -30,7 +32,7 @@ def compact(
     *,
     target_file_bytes: int = TARGET_FILE_BYTES,
     filter: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    store_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
     """Merge small files into few sorted ones; in a keyed table also drop replaced rows.
@@ -40,7 +42,7 @@ def compact(
             unless an earlier partition spec laid them out. A task holds all rows of one new file in
             memory, decoded: about ten times its size.
         filter: Only files that may have matching rows, such as ``time >= '2026-11-21'``.
-        storage_options: As for ``persist.store.open_store``.
+        store_options: As for ``persist.store.open_store``.
         progress: See :data:`Progress`.
 
     Raises:
@@ -54,10 +56,11 @@ def compact(
     require_pyspark()
     from ingester.spark.compaction.run import Rewriting  # imports PySpark
 
-    made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
+    made = Rewriting(spark, url, namespace, table, dict(store_options or {}), target_file_bytes)
     return made.run([plan_compaction], filter, progress)
 
 
+@accepts_earlier_name
 def rewrite(
     spark: SparkSession,
     url: str,
@@ -69,7 +72,7 @@ def rewrite(
     compression: str = "zstd",
     target_file_bytes: int = TARGET_FILE_BYTES,
     filter: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    store_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> CompactionReport:
     """Rewrite all files in another order, compression or partitioning; large files are split.
@@ -100,7 +103,7 @@ def rewrite(
     require_pyspark()
     from ingester.spark.compaction.run import Rewriting  # imports PySpark
 
-    made = Rewriting(spark, url, namespace, table, dict(storage_options or {}), target_file_bytes)
+    made = Rewriting(spark, url, namespace, table, dict(store_options or {}), target_file_bytes)
     made.sort_by = None if sort_by is None else tuple(sort_by)
     made.compression = asked
     made.rounds = 1
@@ -113,6 +116,7 @@ def rewrite(
     return made.run(plans, filter, progress)
 
 
+@accepts_earlier_name
 def expire(
     url: str,
     namespace: str,
@@ -121,7 +125,7 @@ def expire(
     retain_s: float = 86_400.0,
     orphan_grace_s: float = 86_400.0,
     keep_versions: int = 10,
-    storage_options: Mapping[str, Any] | None = None,
+    store_options: Mapping[str, Any] | None = None,
 ) -> CleanUp:
     """Delete expired versions and files that no retained version lists.
 
@@ -135,7 +139,7 @@ def expire(
     Raises:
         persist.manifest.TableNotFound: The table does not exist.
     """
-    manifest = Manifest(open_store(url, **dict(storage_options or {})), namespace, table)
+    manifest = Manifest(open_store(url, **dict(store_options or {})), namespace, table)
     retention = Retention(
         retain_s=retain_s, orphan_grace_s=orphan_grace_s, keep_versions=keep_versions
     )

@@ -80,7 +80,7 @@ class CompactionJob:
     """
 
     url: str
-    storage_options: dict[str, Any]
+    store_options: dict[str, Any]
     root: str
     definition: TableDefinition
     target_bytes: int
@@ -94,7 +94,7 @@ class CompactionJob:
             persist.parquet.reading.FileDamaged: One of its files is damaged.
             persist.store.StoreError: The store cannot be read or written.
         """
-        store = open_store(self.url, **self.storage_options)
+        store = open_store(self.url, **self.store_options)
         schema = self.definition.schema
         tables = [_rows(store, DataFile.of(add, self.root), schema) for add in group.files]
         rows = concatenated(tables)
@@ -168,7 +168,7 @@ class Rewriting:
     url: str
     namespace: str
     table: str
-    storage_options: dict[str, Any]
+    store_options: dict[str, Any]
     target_bytes: int
     sort_by: tuple[str, ...] | None = None
     partition_by: tuple[str, ...] | None = None
@@ -184,7 +184,7 @@ class Rewriting:
     ) -> CompactionReport:
         """Rewrite the groups of each planner in turn, and report."""
         began = time.monotonic()
-        store = open_store(self.url, **self.storage_options)
+        store = open_store(self.url, **self.store_options)
         self._manifest = Manifest(store, self.namespace, self.table)
         state = self._laid_out(self._manifest.load(), filter_)
         report = CompactionReport(self.namespace, self.table, state.version)
@@ -287,7 +287,7 @@ class Rewriting:
             return []
         job = CompactionJob(
             self._manifest.store.url,
-            self.storage_options,
+            self.store_options,
             self._manifest.root,
             definition,
             self.target_bytes,

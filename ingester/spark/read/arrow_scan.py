@@ -68,7 +68,7 @@ class ScanPlan:
     """
 
     url: str
-    storage_options: dict[str, Any]
+    store_options: dict[str, Any]
     columns: Columns
     rows: tuple[Predicate, ...] = ()
 
@@ -79,7 +79,7 @@ def read_files(
     root: str,
     adds: Sequence[Add],
     columns: Columns,
-    storage_options: Mapping[str, Any],
+    store_options: Mapping[str, Any],
     rows: tuple[Predicate, ...] = (),
 ) -> DataFrame:
     """A DataFrame over the files, with the columns that ``columns.fields()`` lists.
@@ -92,7 +92,7 @@ def read_files(
         tuple(FileToRead.of(add, root) for add in group)
         for group in balanced(adds, parallelism(spark))
     )
-    plan = ScanPlan(store.url, dict(storage_options), columns, rows)
+    plan = ScanPlan(store.url, dict(store_options), columns, rows)
     # One row and one partition per task: the row is the index of its files.
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
     return numbers.mapInArrow(_reading(plan, tasks), spark_schema(columns.fields()))
@@ -126,7 +126,7 @@ def scan(plan: ScanPlan, files: Iterable[FileToRead]) -> Iterator[pa.RecordBatch
         if not plan.columns.data and values is not None:
             found = _only_partition_columns(file.rows, values, plan.columns)
         else:
-            store = store or open_store(plan.url, **plan.storage_options)
+            store = store or open_store(plan.url, **plan.store_options)
             found = _rows_unless_deleted(store, file, values, plan)
         for batch in found:
             for predicate in plan.rows:

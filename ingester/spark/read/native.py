@@ -65,7 +65,7 @@ def read_files(
     root: str,
     adds: Sequence[Add],
     columns: Columns,
-    storage_options: Mapping[str, Any],
+    store_options: Mapping[str, Any],
 ) -> DataFrame:
     """A DataFrame over the files, with the columns that ``columns.fields()`` lists.
 
@@ -76,7 +76,7 @@ def read_files(
     root = hadoop_url(root)
     partition = [pa.field(_as_spark_decodes(f.name), f.type) for f in columns.partition_fields()]
     reader = spark.read.schema(spark_schema([*columns.data_fields(), *partition]))
-    options = {**_READER, **s3a_options(storage_options), "basePath": f"{root}/data"}
+    options = {**_READER, **s3a_options(store_options), "basePath": f"{root}/data"}
     paths = [_literal(f"{root}/{add.path}") for add in adds]
     with _discovery(spark, root):
         found = reader.options(**options).parquet(*paths)
@@ -84,7 +84,7 @@ def read_files(
     return found.select(*data, *_partition_columns(columns, partition, adds))
 
 
-def s3a_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
+def s3a_options(store_options: Mapping[str, Any]) -> dict[str, str]:
     """Storage options of ``persist.store`` under the names of the S3A connector.
 
     They apply only if this is the first access to the bucket: Hadoop caches its file system.
@@ -96,11 +96,11 @@ def s3a_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
         "token": "fs.s3a.session.token",
         "region": "fs.s3a.endpoint.region",
     }
-    found = {names[key]: str(value) for key, value in storage_options.items() if key in names}
+    found = {names[key]: str(value) for key, value in store_options.items() if key in names}
     if "fs.s3a.endpoint" in found:
         # Other stores may have no host name per bucket.
         found["fs.s3a.path.style.access"] = "true"
-    if storage_options.get("anon"):
+    if store_options.get("anon"):
         provider = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
         found["fs.s3a.aws.credentials.provider"] = provider
     return found

@@ -15,6 +15,7 @@ from ingester.spark.errors import RequestRefused, require_pyspark
 from ingester.spark.read.tail import TailRequest, connected, with_tails
 from persist.manifest import Manifest, check_kept, version_as_of
 from persist.store import open_store
+from persist.store.option_names import accepts_earlier_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 # Longer than 40 lines because of its documentation.
+@accepts_earlier_name
 def read_table(
     spark: SparkSession,
     url: str,
@@ -37,7 +39,7 @@ def read_table(
     endpoint: str | Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     filter: str | None = None,
-    storage_options: Mapping[str, Any] | None = None,
+    store_options: Mapping[str, Any] | None = None,
     reader: Reader = "auto",
     connection: ConnectionOptions | None = None,
     allow_missing_endpoints: bool = False,
@@ -65,7 +67,7 @@ def read_table(
         filter: Rows to read, in the language of ``ingester query``:
             ``time >= '2026-11-21' and v > 3``. Unlike ``where()`` it prunes files by the manifest,
             for example days by a condition on ``time``.
-        storage_options: As for ``persist.store.open_store``.
+        store_options: As for ``persist.store.open_store``.
         reader: ``native`` is Spark's own Parquet reader. It needs a Hadoop file system for the
             URL; Spark includes the one for ``file://``, and S3A (for ``s3://``) needs a session
             started with ``hadoop-aws``. ``arrow`` needs no jar: executors read with s3fs and
@@ -93,7 +95,7 @@ def read_table(
 
     if reader not in ("auto", "native", "arrow"):
         raise RequestRefused(f"reader {reader!r} is not one of auto, native, arrow")
-    options = dict(storage_options or {})
+    options = dict(store_options or {})
     store = open_store(url, **options)
     if table_version is not None:
         if endpoint is not None:

@@ -40,7 +40,7 @@ class TableScan:
 
     spark: SparkSession
     manifest: Manifest
-    storage_options: Mapping[str, Any]
+    store_options: Mapping[str, Any]
     reader: Reader
 
     def frame(
@@ -86,7 +86,7 @@ class TableScan:
         if for_native:
             frames.append(
                 native.read_files(
-                    self.spark, f"{store.url}/{root}", for_native, columns, self.storage_options
+                    self.spark, f"{store.url}/{root}", for_native, columns, self.store_options
                 )
             )
         if len(for_native) < len(adds):
@@ -94,7 +94,7 @@ class TableScan:
             rest = [add for add in adds if not for_native or not lies[add.path]]
             frames.append(
                 arrow_scan.read_files(
-                    self.spark, store, root, rest, columns, self.storage_options, needed.rows
+                    self.spark, store, root, rest, columns, self.store_options, needed.rows
                 )
             )
         return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])

@@ -113,7 +113,7 @@ class AppendSink:
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
         """Write one task's rows to files."""
-        store = open_store(self._options.url, **self._options.storage)
+        store = open_store(self._options.url, **self._options.store_options)
         sink = FileSink(store, self._root, self._definition, "push", "spark", self._target)
         digest = RowDigest()
         if self._numbered:

@@ -203,7 +203,7 @@ class UpsertSink:
         self._own_id = uuid.uuid4().hex
 
     def _staging(self) -> Staging:
-        store = open_store(self._options.url, **self._options.storage)
+        store = open_store(self._options.url, **self._options.store_options)
         return Staging(store, self._root, self._definition, self._marked)
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> list[StagedFile]:

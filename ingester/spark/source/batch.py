@@ -148,13 +148,13 @@ class TableReader(DataSourceReader):
         manifest: Manifest,
         state: TableState,
         rows: SourceRows,
-        storage: dict[str, Any],
+        store_options: dict[str, Any],
         parallelism: int,
     ) -> None:
         self._planning: tuple[Manifest, TableState] | None = (manifest, state)
         self._rows = rows
         self._parallelism = parallelism
-        self._plan = ScanPlan(manifest.store.url, storage, rows.columns, rows.pruning.rows)
+        self._plan = ScanPlan(manifest.store.url, store_options, rows.columns, rows.pruning.rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planning": None}

@@ -89,9 +89,9 @@ class IngesterSource(DataSource):
             from ingester.spark.source.batch import CountReader
 
             rows = SourceRows.all(state, (), options.filter)
-            return CountReader(manifest, state, rows, options.storage, tasks)
+            return CountReader(manifest, state, rows, options.store_options, tasks)
         rows = _rows(state, schema, options)
-        return TableReader(manifest, state, rows, options.storage, tasks)
+        return TableReader(manifest, state, rows, options.store_options, tasks)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A stream of the rows that versions add."""

@@ -115,7 +115,9 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = rows
         self._options = options
         self._parallelism = parallelism
-        self._plan = ScanPlan(manifest.store.url, options.storage, rows.columns, rows.pruning.rows)
+        self._plan = ScanPlan(
+            manifest.store.url, options.store_options, rows.columns, rows.pruning.rows
+        )
         self._until: int | None = None
         self._state: TableState | None = None
         self._newest: TableState | None = None

@@ -98,7 +98,7 @@ def test_settings_without_a_valid_client_are_not_an_unreachable_store(
 def test_unknown_options_are_named() -> None:
     with pytest.raises(ValueError, match="endpoint_ulr"):
         open_store("s3://bucket", endpoint_ulr="http://127.0.0.1:1")
-    with pytest.raises(ValueError, match="storage options"):
+    with pytest.raises(ValueError, match="store options"):
         open_store("file:///lake", key="x")
     with pytest.raises(ValueError, match="endpoint_url must not carry") as refused:
         open_store("s3://bucket", endpoint_url="http://key:hunter2@127.0.0.1:1")
