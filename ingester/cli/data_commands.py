@@ -320,7 +320,11 @@ def follow(
         bool, typer.Option("--anew", help="Rebuild existing copies and swap them when complete.")
     ] = False,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when the copies have caught up.")
+        bool,
+        typer.Option(
+            "--once",
+            help="Stop when the copies have caught up, or the store is unreachable for 5 s.",
+        ),
     ] = False,
     name: Annotated[
         str,

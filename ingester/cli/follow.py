@@ -32,6 +32,8 @@ from .query import asked_columns, asked_filter
 
 LOOK_EVERY_S = 0.1
 """The interval of showing the status."""
+ONCE_STORE_S = 5.0
+"""How long ``--once`` waits for a store that cannot be reached."""
 
 
 class FollowArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +72,10 @@ def run_follow(
     with contextlib.ExitStack() as stack:
         destination = open_destination(asked.into, say_failure)
         options = FollowOptions(
-            name=asked.name, observer=metrics.observe, connection=connection_options()
+            name=asked.name,
+            observer=metrics.observe,
+            connection=connection_options(),
+            store_s=ONCE_STORE_S if asked.once else None,
         )
         follower = Follower(
             dialled(endpoint), destination.sink, asked.store, _store_options(asked.config), options

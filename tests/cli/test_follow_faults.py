@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ingester.client import Client
 from tests.cli.conftest import check_refused, run_command
 from tests.cli.test_follow import following, says, seen, write
 from tests.crash.worlds import FILE_SYSTEM_BYTES
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
+from tests.drivers.s3_server import S3Server
 from tests.drivers.waiting import until
 from tests.followers.test_duckdb_file import small_disk
 
@@ -72,6 +75,43 @@ def test_a_restarting_daemon_is_waited_for(tmp_path: Path) -> None:
                 until(lambda: len(seen(copied, "t")) == 9, "all rows", 30.0)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0
+
+
+@pytest.mark.s3
+def test_a_store_without_its_endpoint_ends_once_with_the_option_that_is_missing(
+    tmp_path: Path,
+) -> None:
+    asked = ["follow", "follow", "t", "--into", "duckdb:c.duckdb", "--once"]
+    with S3Server.start() as server:
+        server.make_bucket("lake")
+        environment, url = server.environment, "s3://lake/prod"
+        with (
+            Daemon.start(tmp_path / "d", environment=environment, store=url) as daemon,
+            Client(daemon.flight) as client,
+        ):
+            write(client, "t", 0)
+            client.persist("follow", "t")
+
+            def follow(*more: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
+                variables = environment | {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"} | variables
+                return run_command(
+                    *asked, *more, cwd=tmp_path, endpoint=daemon.flight, stdin=b"", **variables
+                )
+
+            refused = follow()
+            said = refused.stderr.decode()
+            assert refused.returncode == 4, said
+            assert "cannot be read from s3://lake/prod: " in said.splitlines()[-1]
+            assert "store_options has no endpoint_url" in said.splitlines()[-1]
+            (tmp_path / "store.toml").write_text(
+                f'[store_options]\nendpoint_url = "{server.url}"\n'
+            )
+            helped = follow("--config", "store.toml")
+            assert helped.returncode == 0, helped.stderr
+            assert seen(tmp_path / "c.duckdb", "t") == [0, 1, 2]
+            (tmp_path / "c.duckdb").unlink()
+            helped = follow(INGESTER_STORE_OPTIONS__ENDPOINT_URL=server.url)
+            assert helped.returncode == 0, helped.stderr
 
 
 def test_a_terminal_shows_a_progress_bar_for_each_table(served: Daemon, tmp_path: Path) -> None:
