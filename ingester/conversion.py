@@ -6,7 +6,8 @@ floats and fractions are rounded. Every entrance of values converts here
 
 An integer that a float cannot hold without gaps (beyond 2^24 or 2^53) is refused as a float. A
 text's value is what it says, with one exception: a fraction such as ``0.1`` becomes the nearest
-float, as everywhere. A text that is a whole number must be that number as a float, too.
+float, as everywhere. A text that is a whole number must be that number as a float, too, and one
+beyond a float's range is not infinity.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _WIDEST = 76
 """Digits of a decimal256: enough for any decimal128 at any scale of a decimal128."""
 _SHOWN_CHARACTERS = 80
 _WHOLE_NUMBER = r"^[+-]?\d+(\.0*)?$"
+_INFINITE = r"(?i)^\s*[+-]?inf(inity)?\s*$"
 
 
 class NotExact(pa.ArrowInvalid):  # type: ignore[misc]
@@ -118,7 +120,7 @@ def _wide_field(field: pa.Field) -> pa.Field:
 
 
 def _may_round(given: pa.DataType, kind: pa.DataType) -> bool:
-    """Return whether Arrow converts some values to ones that are merely near."""
+    """Return whether Arrow converts some values to others."""
     t = pa.types
     if t.is_dictionary(given):
         return _may_round(given.value_type, kind)
@@ -129,13 +131,15 @@ def _may_round(given: pa.DataType, kind: pa.DataType) -> bool:
     if t.is_floating(kind):
         narrower = t.is_floating(given) and given.bit_width > kind.bit_width
         return bool(narrower or t.is_decimal(given) or _is_text(given))
+    if t.is_integer(kind):
+        return _is_text(given)
     if t.is_boolean(kind):
         return not (t.is_boolean(given) or _is_text(given))
     return bool(t.is_floating(given) and t.is_decimal(kind))
 
 
 def _check_same(column: pa.Array, made: pa.Array) -> None:
-    """Raise ``ArrowInvalid`` if a value differs where Arrow may have rounded it."""
+    """Raise ``ArrowInvalid`` if a value differs where Arrow may have changed it."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if made.type.num_fields:
@@ -145,7 +149,11 @@ def _check_same(column: pa.Array, made: pa.Array) -> None:
     if not _may_round(column.type, made.type):
         return
     if _is_text(column.type):
-        _check_whole_numbers(column, made)
+        if pa.types.is_integer(made.type):
+            _check_decimal_digits(column)
+        else:
+            _check_finite(column, made)
+            _check_whole_numbers(column, made)
         return
     if pa.types.is_decimal(made.type):
         same = _to_the_last_digit(column) == made.to_pylist()
@@ -160,6 +168,18 @@ def _check_same(column: pa.Array, made: pa.Array) -> None:
 
 def _to_the_last_digit(floats: pa.Array) -> list[Decimal | None]:
     return [None if value is None else Decimal(value) for value in floats.to_pylist()]
+
+
+def _check_decimal_digits(texts: pa.Array) -> None:
+    # Arrow reads 0xff as an int8 of -1.
+    if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
+        raise pa.ArrowInvalid("a number is hexadecimal")
+
+
+def _check_finite(texts: pa.Array, floats: pa.Array) -> None:
+    infinite = texts.filter(pc.is_inf(floats))
+    if not pc.all(pc.match_substring_regex(infinite, _INFINITE), min_count=0).as_py():
+        raise pa.ArrowInvalid("a number is beyond the type's range")
 
 
 def _check_whole_numbers(texts: pa.Array, floats: pa.Array) -> None:

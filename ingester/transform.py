@@ -10,12 +10,13 @@ This module imports pyarrow only and nothing of the daemon, which runs the class
 In a ``RowTransformer`` a value comes out unchanged or as the class returned it, or the batch is
 refused (tests/transform). Nothing is cut off: a column that the schema lacks, a fraction for an
 integer column and a time for a date column are errors. (Floats are rounded to the column's
-precision.)
+precision, but not to infinity.)
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import Enum
@@ -222,7 +223,7 @@ def _may_lose(kind: pa.DataType) -> bool:
     t = pa.types
     whole = (t.is_string, t.is_large_string, t.is_binary, t.is_large_binary, t.is_boolean)
     return not (
-        any(is_kind(kind) for is_kind in whole) or t.is_floating(kind) or _is_nanoseconds(kind)
+        any(is_kind(kind) for is_kind in whole) or t.is_float64(kind) or _is_nanoseconds(kind)
     )
 
 
@@ -243,7 +244,9 @@ def _is_kept(value: Any, kept: Any) -> bool:
         return bool(value == dt.datetime.combine(kept, dt.time(), value.tzinfo))
     if isinstance(kept, dt.date | dt.time | dt.timedelta) and isinstance(value, int):
         return True  # in the column's unit
-    return isinstance(kept, float) or bool(value == kept)
+    if isinstance(kept, float):
+        return not math.isinf(kept) or bool(value == kept)
+    return bool(value == kept)
 
 
 def _in_utc(moment: dt.datetime) -> dt.datetime:

@@ -140,6 +140,10 @@ TIMES = [
     (["maybe"], pa.string(), pa.bool_()),
     (["1_000"], pa.string(), pa.int64()),
     (["0x5"], pa.string(), pa.decimal128(5, 1)),
+    (["0xFF"], pa.string(), pa.int8()),
+    (["1e400"], pa.string(), pa.float64()),
+    (["-1e39"], pa.string(), pa.float32()),
+    ([["1e400"]], pa.list_(pa.string()), pa.list_(pa.float64())),
     ([f"{'1' * 80}x"], pa.string(), pa.decimal128(5, 1)),
 ]
 

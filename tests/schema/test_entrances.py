@@ -40,7 +40,7 @@ def _csv(folder: Path, text: str, _value: pa.Array, kind: pa.DataType) -> pa.Arr
 
 def _json(folder: Path, text: str, _value: pa.Array, kind: pa.DataType) -> pa.Array:
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    plain = number and math.isfinite(float(text))
+    plain = number and text.lstrip("-")[0].isdigit()
     words = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
     said = text if plain else json.dumps(words.get(text, text))
     return _file(folder, "jsonl", f'{{"v":{said}}}\n', kind)
@@ -79,6 +79,8 @@ UNFIT = [
     (str(2**53 + 1), pa.array([2**53 + 1]), pa.float64()),
     (str(-(2**53) - 1), pa.array([Decimal(-(2**53) - 1)]), pa.float64()),
     (str(2**24 + 1), pa.array([2**24 + 1]), pa.float32()),
+    ("1e39", pa.array([1e39]), pa.float32()),
+    ("1e400", None, pa.float64()),
     ("128", pa.array([128]), pa.int8()),
     ("-1", pa.array([-1]), pa.uint64()),
     (str(2**63), pa.array([2**63], pa.uint64()), pa.int64()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -115,6 +116,13 @@ NOON = dt.datetime(2026, 11, 21, 12, 0, 0, 5)
         (pa.map_(pa.string(), pa.int8()), {"x": 1}, {"x": 1.5}),
         (pa.binary(2), b"ab", b"abc"),
         (pa.uint8(), 255, -1),
+        (pa.float32(), 0.1, 1e39),
+        (pa.float32(), -math.inf, -1e39),
+        (pa.float32(), 2**24, 2**24 + 1),
+        (pa.float64(), 2**53, 2**53 + 1),
+        (pa.list_(pa.float32()), [1e38], [1e39]),
+        (pa.decimal128(38, 18), Decimal(1), Decimal(341 * 10**18)),
+        (pa.decimal128(38, 37), Decimal(1), Decimal(35)),
         (pa.timestamp("ns"), 1_000_000_007, "noon"),
     ],
 )

@@ -21,7 +21,17 @@ from persist.parquet.stats import has_floats
 from ..exits import CommandFailed
 from .json_objects import MAX_DEPTH, NotObjects, as_lines, deep_line, is_spread
 from .json_types import JsonTypes, TypeClash, doubles
-from .json_values import MEMBER, Types, apart, cell_column, may_round, parsed, split_off, wire_type
+from .json_values import (
+    MEMBER,
+    Types,
+    apart,
+    cell_column,
+    has_infinite,
+    may_round,
+    parsed,
+    split_off,
+    wire_type,
+)
 from .source import BLOCK_BYTES, Passes, TextOptions, TextSource, check_utf8
 from .text_values import Unreadable, finished, is_text
 
@@ -160,6 +170,9 @@ class JsonLines:
                 return self._batch(text, rows_before)
             self._check_cells(text, rows_before)
             raise self._malformed(exc, rows_before) from exc
+        if infinite := {f for f in fields if any(map(has_infinite, table.column(f).chunks))}:
+            self._cells |= infinite
+            return self._batch(text, rows_before)
         for name in table.column_names:
             column = table.column(name)
             if name not in fields and name != MEMBER and column.null_count < len(column):

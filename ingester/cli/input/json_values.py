@@ -86,6 +86,15 @@ def may_round(text: bytes, kinds: Types) -> Iterator[str]:
             yield name
 
 
+def has_infinite(column: pa.Array) -> bool:
+    """Whether Arrow's reader has made a number infinite: it does so for float32, at any depth."""
+    if pa.types.is_float32(column.type):
+        return bool(pc.any(pc.is_inf(column)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(map(has_infinite, column.flatten()))
+    return pa.types.is_list(column.type) and has_infinite(column.flatten())
+
+
 def _matches(block: pa.Array, pattern: str) -> bool:
     return bool(pc.match_substring_regex(block, pattern)[0].as_py())
 

@@ -27,7 +27,6 @@ NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
 """Words that other tools write for a missing value; null in columns that are not text."""
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """JSON strings that are numbers in a numeric column, as in Protobuf's JSON."""
-_INFINITE = ("inf", "-inf", "+inf", "infinity", "-infinity", "+infinity")
 _SHOWN_CHARACTERS = 80
 _NO_VALUE_OF_THE_TYPE = (binascii.Error, AttributeError, TypeError, ValueError, KeyError)
 
@@ -294,14 +293,7 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         except pa.ArrowException:
             pattern = rf"(\.\d{{{digits}}})0+" if digits else r"(\.)0+"
             return pc.replace_substring_regex(texts, pattern, r"\1").cast(kind)
-    values = exactly(texts, kind)
-    if pa.types.is_floating(kind) and pc.any(pc.is_inf(values)).as_py():
-        words = pc.is_in(pc.utf8_lower(texts), value_set=pa.array(_INFINITE, texts.type))
-        beyond = pc.and_(pc.is_inf(values), pc.invert(words))
-        if pc.any(beyond).as_py():
-            index = pc.index(beyond, True).as_py()
-            raise Unreadable(index, texts[index].as_py(), f"is out of range for {_named(kind)}")
-    return values
+    return exactly(texts, kind)
 
 
 def _far_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
