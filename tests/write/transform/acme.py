@@ -282,3 +282,17 @@ def wait_for(path: str) -> None:
     """Wait until this file exists."""
     while not Path(path).exists():
         time.sleep(0.005)
+
+
+class MadeAgain(Transformer):
+    """Returns a new batch of the same columns."""
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        return pa.RecordBatch.from_arrays(batch.columns, schema=batch.schema)
+
+
+class Empties(Transformer):
+    """Makes ``v`` null."""
+
+    def transform(self, batch: pa.RecordBatch) -> pa.RecordBatch | Signal:
+        return replaced(batch, "v", pa.nulls(batch.num_rows, batch["v"].type))
