@@ -19,7 +19,7 @@ from ingester.cli.input.source import TextSource, text_options
 from ingester.cli.output.formats import open_sink
 from ingester.cli.output.values import csv_cells, json_values
 from ingester.cli.time_texts import far_count, far_text
-from tests.cli.test_round_trip import plain
+from tests.drivers.all_types import plain
 
 Typed = tuple[pa.DataType, st.SearchStrategy[Any]]
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

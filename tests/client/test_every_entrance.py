@@ -7,6 +7,7 @@ The text formats are in ``tests/cli/test_round_trip.py``, PostgreSQL's types in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -96,7 +97,12 @@ CASES += [(name, False) for name in (*PLAIN, "transformer")]
 @pytest.mark.parametrize("unit", ["us", "ns"])
 @pytest.mark.parametrize(("entrance", "keyed"), CASES)
 def test_every_type_with_its_extremes_is_the_same_in_buffer_and_file(
-    daemon: Daemon, client: Client, table: Table, entrance: str, unit: str, keyed: bool
+    daemon: Daemon,
+    client: Client,
+    table: Table,
+    entrance: str,
+    unit: Literal["us", "ns"],
+    keyed: bool,
 ) -> None:
     [rows] = all_types(unit).combine_chunks().to_batches()
     key = ["n"] if keyed else []

@@ -20,7 +20,7 @@ from ingester.followers.duckdb_catalog import (
 )
 from ingester.followers.duckdb_times import check_times, may_have_unfit_times
 from tests.cli.test_output_values import batches, counted
-from tests.cli.test_round_trip import all_types
+from tests.drivers.all_types import all_types
 
 ZONE = "SET TimeZone = 'America/New_York'"
 """Not UTC, so that a cast by the session's time zone fails the test."""

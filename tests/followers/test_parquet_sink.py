@@ -17,8 +17,8 @@ from ingester.followers import parquet_commits as parquet_files
 from ingester.followers.errors import FollowerError
 from ingester.followers.parquet_sink import ParquetFolder, ParquetSink
 from ingester.followers.sink import FollowedTable, Rows, Run, TakesBack, Transactional
-from tests.cli.test_round_trip import all_types
 from tests.crash.worlds import mount, no_small_disk
+from tests.drivers.all_types import all_types
 from tests.followers.test_duckdb_types import check_same
 
 SCHEMA = pa.schema([("id", pa.int64()), ("host", pa.string())])

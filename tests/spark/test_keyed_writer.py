@@ -54,6 +54,24 @@ def test_marks_delete_keys_and_persist_has_all_in_files(
     assert sorted(tuple(row)[:2] for row in files.collect()) == [(2, 22), (3, 30), (5, 50)]
 
 
+def test_a_deletion_has_only_its_key_though_a_column_is_required(
+    spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, table: Table
+) -> None:
+    required = pa.field("v", pa.int64(), nullable=False)
+    create(client, table, pa.schema([("k", pa.int64()), required]), primary_key=["k"])
+    put(client, table, pa.record_batch({"k": [1, 2], "v": [10, 20]}))
+    frame = spark.createDataFrame(
+        [(1, None, "delete"), (3, 30, "upsert")], "k bigint, v bigint, _op string"
+    )
+    save(frame, url, table, endpoint=daemon.flight)
+    assert rows(client, table) == {2: (20,), 3: (30,)}
+    save(frame.where("k = 1").drop("v"), url, table, endpoint=daemon.flight)
+    frame = spark.createDataFrame([(4, None, "upsert")], "k bigint, v bigint, _op string")
+    with pytest.raises(Exception, match="column 'v': 1 nulls in a column that the table declares"):
+        save(frame, url, table, endpoint=daemon.flight)
+    assert rows(client, table) == {2: (20,), 3: (30,)}
+
+
 def test_a_version_of_the_writers_own_goes_in_once(
     spark: SparkSession, daemon: Daemon, client: fl.FlightClient, url: str, stock: Table
 ) -> None:

@@ -37,7 +37,7 @@ from ingester.client.sync_stream import SyncColumn, SyncContent, SyncStream
 from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.columns import OPERATION
-from ingester.spark.sink.data_files import check_columns, table_rows
+from ingester.spark.sink.data_files import check_columns, check_required, table_rows
 from ingester.spark.sink.row_digest import RowDigest
 from ingester.spark.sink.writers import (
     NOT_COMPARED,
@@ -96,15 +96,16 @@ class Staging:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns, and ``_op`` if rows have it."""
+        """The table's columns, and ``_op`` if rows have it. A deletion has only its key."""
         marks = [pa.field(OPERATION, pa.string())] if self.marked else []
-        return pa.schema([*self.definition.schema, *marks])
+        columns = [field.with_nullable(True) for field in self.definition.schema]
+        return pa.schema([*columns, *marks])
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
         """Write all rows of a task, in their order.
 
         Raises:
-            WriteRefused: The table cannot hold a value, or a key is null.
+            WriteRefused: The table cannot hold a value, or a required one is null.
             StoreError: A file cannot be written.
         """
         files: list[StagedFile] = []
@@ -139,6 +140,8 @@ class Staging:
             other = set(marks.unique().to_pylist()) - set(KINDS)
             if other:
                 raise WriteRefused(f"column '_op' is {other.pop()!r}; it must be upsert or delete")
+            rows = rows.filter(pc.equal(marks, "upsert"))
+        check_required(rows, self.definition.schema)
 
 
 def staged_rows(staging: Staging, path: str, most_bytes: int) -> Iterator[pa.RecordBatch]:
