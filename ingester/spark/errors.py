@@ -38,15 +38,18 @@ class WriteRefused(ValueError):
     """The rows cannot be written to this table."""
 
 
+LOAD_AGAIN = (
+    "clean-up deletes the files of versions that are older than manifest.retain. Load the table"
+    " again to read its newest version (read_table, spark.read…load() or CREATE OR REPLACE TEMP"
+    " VIEW; REFRESH TABLE is not enough)"
+)
+
+
 class FilesDeleted(RuntimeError):
     """Clean-up has deleted files of the version: load the table again."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(
-            f"file {path} does not exist: clean-up deletes the files of versions that are older"
-            " than manifest.retain. Load the table again to read its newest version (read_table,"
-            " spark.read…load() or CREATE OR REPLACE TEMP VIEW; REFRESH TABLE is not enough)"
-        )
+        super().__init__(f"file {path} does not exist: {LOAD_AGAIN}")
         self.path = path
 
     def __reduce__(self) -> tuple[type[FilesDeleted], tuple[str]]:

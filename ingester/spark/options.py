@@ -71,10 +71,12 @@ _UNSUPPORTED = {
     "pushdown": "option 'pushdown' was withdrawn: Spark applies the filters of one use of a"
     " DataFrame to its other uses, which then lack rows; use the option filter, which also prunes"
     " files",
-    "owner": "tables of Spark's catalogue (CREATE TABLE, saveAsTable) are not supported; use"
-    " CREATE TEMP VIEW … USING ingester to read, and save(path) to write",
 }
-"""Options that get an answer of their own. Spark adds ``owner`` to tables of its catalogue."""
+"""Options that get an answer of their own."""
+_CATALOGUE = (
+    "tables of Spark's catalogue (CREATE TABLE, saveAsTable) are not supported; use"
+    " CREATE TEMP VIEW … USING ingester to read, and save(path) to write"
+)
 # Added by Spark, or read by Spark from the same options.
 _SPARKS_OWN = ("checkpointlocation", "queryname", "outputmode", "trigger")
 
@@ -123,6 +125,8 @@ class SourceOptions:
     @classmethod
     def _of(cls, options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
         given = {name.lower(): value for name, value in options.items()}
+        if "owner" in given:  # Spark adds it to tables of its catalogue
+            raise RequestRefused(_CATALOGUE)
         store_options = _store_options(given)
         rest = {
             name: value
@@ -258,6 +262,16 @@ class SourceOptions:
         if not text.strip().isdecimal() or int(text) < least:
             raise RequestRefused(f"option {name}: {text!r} is not a whole number >= {least}")
         return int(text)
+
+
+def require_options(options: Mapping[str, str]) -> None:
+    """Raise RequestRefused if there are none, as Spark keeps none for tables of its catalogue."""
+    if not options:
+        raise RequestRefused(
+            "no table is named: give load(path) or save(path) <url>/<namespace>/<table>, or the"
+            " options url, namespace and table. If this is a table of Spark's catalogue:"
+            f" {_CATALOGUE}; DROP TABLE removes it from the catalogue and deletes no rows"
+        )
 
 
 def _named(given: Mapping[str, str]) -> tuple[str, str, str]:

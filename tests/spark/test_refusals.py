@@ -176,11 +176,6 @@ def test_a_type_that_spark_cannot_convert_is_refused_by_name(kind: DataType) -> 
     check_columns(StructType().add("i", "long").add("m", "string"), definition)
 
 
-def test_a_table_of_sparks_catalogue_is_refused_with_what_to_use() -> None:
-    with pytest.raises(RequestRefused, match=r"CREATE TEMP VIEW … USING ingester .*save\(path\)"):
-        SourceOptions.any({"path": "file:///x/n/t", "owner": "root"})
-
-
 def test_a_keyed_table_is_refused(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table, tmp_path: Path
 ) -> None:

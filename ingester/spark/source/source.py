@@ -27,16 +27,17 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ingester.spark.errors import (
+    LOAD_AGAIN,
     RequestRefused,
     StreamUnsuitable,
     WriteRefused,
     is_refusal,
     plainly,
 )
-from ingester.spark.options import SourceOptions
+from ingester.spark.options import SourceOptions, require_options
 from ingester.spark.source.batch import SourceRows, TableReader
 from ingester.spark.versions import COUNTS_BARE_ROWS, NAME
-from persist.manifest import TableState
+from persist.manifest import TableState, VersionNotKept
 from persist.table import TableDefinition
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class IngesterSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return FORMAT
+
+    @plainly
+    def __init__(self, options: dict[str, str]) -> None:
+        # Refused here, because Spark adds the tracebacks of pickle to an error of __getstate__.
+        require_options(options)
+        super().__init__(options)
 
     @plainly
     def __getstate__(self) -> dict[str, Any]:
@@ -83,7 +90,10 @@ class IngesterSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of the columns of ``schema``."""
         options, version = self._settle(SourceOptions.read(self.options))
-        manifest, state = options.state(version)
+        try:
+            manifest, state = options.state(version)
+        except VersionNotKept as exc:
+            raise RequestRefused(f"{exc}; {LOAD_AGAIN}") from exc
         tasks = options.number("tasks", 1) or self.parallelism
         if options.counts:
             from ingester.spark.source.batch import CountReader
