@@ -8,6 +8,7 @@ The data is not copied as a whole, and neither pandas nor Polars is imported. Va
 Arrow would change are refused.
 """
 
+import bisect
 import datetime
 import itertools
 import sys
@@ -23,6 +24,8 @@ Data: TypeAlias = Any
 
 # A quarter of the daemon's default limit, whose measure of a batch may exceed Arrow's.
 TABLE_BATCH_BYTES = 16 * 1024**2
+_NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_SHOWN_CHARACTERS = 80
 
 FORMS = (
     "a pyarrow RecordBatch or Table, a pandas or Polars DataFrame, any object with"
@@ -184,13 +187,35 @@ def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
             made = pa.chunked_array(values)
         else:
             made = pa.array(values)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
+    except _NOT_CONVERTED as exc:
+        where = f"column {name!r}"
+        if isinstance(values, list | tuple):
+            row = _first_refused(values)
+            where += f", row {row}: {_shown(values[row])}"
         raise InvalidRequest(
-            f"column {name!r}: {exc}; give it one type for all of its values, such as"
-            " pyarrow.array(values, pyarrow.uint64())"
+            f"{where}: {exc}; write another value, or give the column a type that holds all of"
+            " them, such as pyarrow.array(values, pyarrow.uint64())"
         ) from exc
     check_meaning(name, values, made.type)
     return made
+
+
+def _first_refused(values: Sequence[Any]) -> int:
+    """The first row that pyarrow cannot convert together with those before it, by bisection."""
+
+    def is_refused(end: int) -> bool:
+        try:
+            pa.array(values[: end + 1])
+        except _NOT_CONVERTED:
+            return True
+        return False
+
+    return bisect.bisect_left(range(len(values) - 1), True, key=is_refused)
+
+
+def _shown(value: object) -> str:
+    text = ascii(value) if isinstance(value, str) else repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def _table_of_pandas(frame: Any) -> pa.Table:
@@ -205,8 +230,9 @@ def _table_of_pandas(frame: Any) -> pa.Table:
         )
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError) as exc:
-        raise InvalidRequest(f"a column of the DataFrame has several types: {exc}") from exc
+    except _NOT_CONVERTED as exc:
+        said = "; ".join(map(str, exc.args))
+        raise InvalidRequest(f"the DataFrame cannot be converted: {said}") from exc
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         check_meaning(name, frame.get(name, []), kind)
     return table.replace_schema_metadata(None)

@@ -158,7 +158,13 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
         (pl.LazyFrame({"v": [1]}), r"collect\(\)|LazyFrame"),
         ({"v": 1}, "column 'v' is a int: a dict holds columns, each a list or an array; write a"),
         ({"v": [1], "w": [1, 2]}, r"the columns differ in length: \{'v': 1, 'w': 2\}"),
-        ({"v": [1, "x"]}, "column 'v': .*give it one type"),
+        ({"v": [1, "x"]}, "column 'v', row 1: 'x': .*give the column a type that holds all"),
+        ({"v": [1.5, None, 2**53 + 1, 7]}, "column 'v', row 2: 9007199254740993: "),
+        (
+            {"v": [decimal.Decimal(1), decimal.Decimal("NaN")]},
+            r"column 'v', row 1: Decimal\('NaN'\): .*another",
+        ),
+        ({"v": ["a", "\ud800"]}, r"column 'v', row 1: '\\ud800': "),
         ([{"v": 1}, 5], "row 1 is a int, not a dict"),
         ([{}], "every dict is empty"),
         ([(1, 2)], "an iterable must have record batches or dicts, not a tuple: name the"),
@@ -168,7 +174,7 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
         (pl.Series([1]), "one column: name it"),
         (pa.chunked_array([[1]]), "one column: name it"),
         (pd.DataFrame({"v": [1]}, pd.DatetimeIndex(["2026-11-21"])), "no name: name it"),
-        (pd.DataFrame({"v": [1, "x"]}), "a column of the DataFrame has several types"),
+        (pd.DataFrame({"v": [1, "x"]}), "the DataFrame cannot be converted: .*column v"),
         (
             [{"t": NOON}, {"t": NOON.replace(tzinfo=None)}],
             "'t' has times with a zone and times with",
@@ -192,7 +198,7 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
             "column 's' has times with a zone",
         ),
         ({"t": [pd.Timestamp(1, unit="ns")]}, "column 't' has nanoseconds in a list of objects"),
-        ([{"v": 2**63}], "column 'v': .*give it one type for all of its values"),
+        ([{"v": 2**63}], "column 'v', row 0: 9223372036854775808: .*pyarrow.uint64"),
     ],
 )
 def test_an_unsupported_input_is_refused_with_the_supported_ones(
