@@ -192,6 +192,29 @@ def test_a_phone_cuts_nothing_off_without_saying_so(browser: Browser, name: str)
         assert over == []
 
 
+def test_a_wide_screen_scrolls_no_table_and_breaks_no_client_id(browser: Browser) -> None:
+    source = scenes.well()
+    made = "client-b5b04888a78f47099861b6e53f3a2c99"
+    origins = [replace(each, origin=f"{made}{n}") for n, each in enumerate(source.shown.origins)]
+    source.shown = replace(source.shown, origins=origins)
+    with serving(source) as server, browser.tab(1280, 900) as tab:
+        look(tab, server.url)
+        assert tab.evaluate("document.querySelectorAll('.wide.cut').length") == 0
+        heights = tab.evaluate("""[...document.querySelectorAll("#origins tbody tr")].map(
+            (row) => row.offsetHeight)""")
+        assert max(heights) < 40  # one line
+        boxes = (
+            """["now-card", "errors-card"].map((id) => document.getElementById(id).offsetWidth)"""
+        )
+        now, errors = tab.evaluate(boxes)
+        assert now == errors
+        assert tab.text("errors") == "None since the start."
+        with serving(scenes.store_away()) as away:
+            look(tab, away.url)
+            now, errors = tab.evaluate(boxes)
+            assert now > errors
+
+
 def test_many_tables_push_nothing_off_the_screen(browser: Browser) -> None:
     with serving(scenes.many_tables()) as server, browser.tab(1280, 900) as tab:
         look(tab, server.url)

@@ -5,6 +5,8 @@ import { badge, byId, el, facts, grid, none, put, remedy, rest } from "./element
 const NAMESPACES_SHOWN = 20, ORIGINS_SHOWN = 20, FOLLOWERS_SHOWN = 100, N = "number";
 
 export function showErrors(s) {
+  // Without any, the card takes a line of its own instead of a third of the page's height.
+  for (const id of ["now-card", "errors-card"]) byId(id).classList.toggle("alone", !s.errors.length);
   if (!s.errors.length) return put("errors", none("None since the start."));
   const items = s.errors.map((e) => el("li", {}, badge(e.level || "warning", { error: "bad", critical: "bad" }[e.level] || "warn"), " ", el("strong", {}, e.event), " ",
     el("time", {}, clock(e.at)), e.message && e.message !== e.event ? el("p", {}, e.message) : null, e.runbook ? remedy(e.runbook) : null));
@@ -48,7 +50,7 @@ export function showFlow(s) {
   put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`]]));
   if (!p.last.length) return put("runs", none("None since the start."));
   put("runs", grid("Last flushes", [
-    ["Partition", "", (r) => `${r.namespace}.${r.table} ${r.partition}`], ["Rows", N, (r) => whole(r.rows)], ["Size", N, (r) => bytes(r.bytes)],
+    ["Partition", "path", (r) => `${r.namespace}.${r.table} ${r.partition}`], ["Rows", N, (r) => whole(r.rows)], ["Size", N, (r) => bytes(r.bytes)],
     ["Queued", N, (r) => seconds(r.queued_s)], ["Active", N, (r) => seconds(r.active_s)], ["Total", N, (r) => seconds(r.total_s)],
     ["At", "", (r) => clock(r.at)]], p.last));
 }
@@ -61,7 +63,7 @@ function lagOfOrigin(o) {
 export function showOrigins(s) {
   const c = s.checkpoints, rows = [...s.origins].sort((a, b) => Number(b.open) - Number(a.open)), parts = [];
   if (!rows.length) parts.push(none("No origins: no writer numbers its writes."));
-  else parts.push(grid("Origins", [["Origin", "", (o) => o.origin], ["In memory", N, (o) => whole(o.memory_sequence)], ["Durable", N, (o) => whole(o.durable_sequence)],
+  else parts.push(grid("Origins", [["Origin", "path", (o) => o.origin], ["In memory", N, (o) => whole(o.memory_sequence)], ["Durable", N, (o) => whole(o.durable_sequence)],
     ["Lag", N, lagOfOrigin], ["Stream", "", (o) => (o.open ? "open" : "closed")]], rows.slice(0, ORIGINS_SHOWN), (o) => o.origin), rest(s, "origins", ORIGINS_SHOWN));
   if (c && c.count) parts.push(none(`${many(c.count, "checkpoint")} of sources, ${bytes(c.bytes)}; ${c.pending ? `${whole(c.pending)} not in object storage yet` : "all in object storage"}.`));
   put("origins", ...parts);
