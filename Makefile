@@ -108,14 +108,16 @@ sbom: setup ## What the container has, as CycloneDX, in dist/
 # The base image by its digest: name:tag@sha256:…
 PYTHON_IMAGE ?=
 BUILDER ?= podman
+# The name in deploy/kubernetes.
+IMAGE ?= ingester:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' ingester/__init__.py)
 
 .PHONY: image
-image: ## The container (PYTHON_IMAGE=python:3.12-slim@sha256:…; BUILDER=docker)
+image: ## The container (PYTHON_IMAGE=python:3.12-slim@sha256:…; BUILDER=docker IMAGE=…)
 	@grep -qE '^[^@ ]+@sha256:[0-9a-f]{64}$$' <<<"$(PYTHON_IMAGE)" || { \
 		echo "make: PYTHON_IMAGE='$(PYTHON_IMAGE)' has no digest: a tag may be another image" \
 			"tomorrow; name it as python:3.12-slim@sha256:…" >&2; exit 1; }
 	@$(BUILDER) build -f deploy/Containerfile --build-arg PYTHON_IMAGE=$(PYTHON_IMAGE) \
-		-t ingester .
+		-t $(IMAGE) .
 
 .PHONY: docs
 docs: setup ## Settings, error codes and metrics from the code into their pages

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from ingester import __version__
 from ingester.config.exposure import check_exposure
 from ingester.config.settings import Settings
 from ingester.config.sources import load
@@ -245,3 +248,29 @@ def test_a_pod_drains_itself_by_what_its_variables_say(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, b"")
         assert b"drained" in done.stdout
         assert daemon.terminate() == 0
+
+
+def test_the_overlay_of_the_documentation_renders_to_what_it_says(tmp_path: Path) -> None:
+    if not (kubectl := shutil.which("kubectl")):
+        pytest.skip("kubectl is not installed")
+    folder = tmp_path / "kubernetes"
+    shutil.copytree(MANIFESTS, folder)
+    mine = folder / "mine"
+    mine.mkdir()
+    text = (MANIFESTS.parents[1] / "docs" / "deployment.md").read_text()
+    overlay, account = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (mine / "kustomization.yaml").write_text(overlay)
+    (mine / "account.yaml").write_text(account)
+    rendered = subprocess.run(
+        [kubectl, "kustomize", str(mine)], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    found = list(yaml.safe_load_all(rendered))
+    parts = {(part["kind"], part["metadata"]["name"]): part for part in found}
+    pods = parts["StatefulSet", "ingester"]["spec"]
+    pod = pods["template"]["spec"]
+    assert pod["serviceAccountName"] == parts["ServiceAccount", "ingester"]["metadata"]["name"]
+    assert pods["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "gp3"
+    (daemon,) = pod["containers"]
+    assert daemon["image"] == f"registry.example.org/ingester:{__version__}"
+    variables = {each["name"]: each.get("value") for each in daemon["env"]}
+    assert variables["INGESTER_STORE"] == "s3://lake/prod"

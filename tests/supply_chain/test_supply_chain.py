@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ingester import __version__
 from tests.house.test_packaging import RUNTIME_LOCK, pins
 from tests.supply_chain.advisories import (
     LIST,
@@ -106,6 +107,10 @@ def test_the_container_is_built_on_a_digest_alone_and_runs_as_nobody_in_particul
         ["make", "image", "PYTHON_IMAGE=python:3.12"], cwd=ROOT, capture_output=True, text=True
     )
     assert made.returncode == 2 and "has no digest" in made.stderr
+    digest = "sha256:" + 64 * "0"
+    asked = ["make", "-n", "image", f"PYTHON_IMAGE=python:3.12@{digest}"]
+    dry = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert f"-t ingester:{__version__} ." in dry
     pods = [*(ROOT / "deploy" / "kubernetes").rglob("*.yaml")]
     # Components patch a pod that is among these; tests/deploy checks the rendered manifests.
     written = [pod.read_text() for pod in pods if not {"rendered", "components"} & set(pod.parts)]
@@ -114,4 +119,5 @@ def test_the_container_is_built_on_a_digest_alone_and_runs_as_nobody_in_particul
     for pod in runs:
         for needed in ("runAsNonRoot: true", "readOnlyRootFilesystem: true", "drop: [ALL]"):
             assert needed in pod
+        assert f"image: ingester:{__version__}\n" in pod
         assert "allowPrivilegeEscalation: false" in pod
