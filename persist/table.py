@@ -198,5 +198,34 @@ def schema_with_deletes(schema: pa.Schema) -> pa.Schema:
 
 
 def read_schema(action: Schema) -> pa.Schema:
-    """The Arrow schema in a schema action."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(action.arrow)))
+    """The Arrow schema in a schema action.
+
+    Earlier versions created decimals with more places than digits, which Parquet does not have.
+    They get as many digits (tests/tables/test_encodable).
+    """
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(action.arrow)))
+    if not any(map(_lacks_digits, schema.types)):
+        return schema
+    fields = [_with_digits(field) for field in schema]
+    return pa.schema(fields, schema.metadata)
+
+
+def _lacks_digits(kind: pa.DataType) -> bool:
+    # By id: tables may have 10,000 columns.
+    if kind.num_fields:
+        return any(_lacks_digits(kind.field(place).type) for place in range(kind.num_fields))
+    return bool(kind.id == pa.lib.Type_DECIMAL128 and kind.scale > kind.precision)
+
+
+def _with_digits(field: pa.Field) -> pa.Field:
+    t, kind = pa.types, field.type
+    if not _lacks_digits(kind):
+        return field
+    if t.is_list(kind):
+        return field.with_type(pa.list_(_with_digits(kind.value_field)))
+    if t.is_map(kind):
+        return field.with_type(pa.map_(*map(_with_digits, (kind.key_field, kind.item_field))))
+    if t.is_struct(kind):
+        inner = [_with_digits(kind.field(place)) for place in range(kind.num_fields)]
+        return field.with_type(pa.struct(inner))
+    return field.with_type(pa.decimal128(kind.scale, kind.scale))

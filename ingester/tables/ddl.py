@@ -302,11 +302,8 @@ class TableSteps:
         """Make this daemon the table's owner, whatever was known before.
 
         Raises:
-            BadRequest: a column's type cannot be encoded.
             OwnedElsewhere
         """
-        if not table.registered:
-            await check_encodable(table.definition.schema)
         await self.register(table)
         while not self._owners.owns(table):
             await self._commits.follow_switch(table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import pytest
 import trio
 from hypothesis import given
 
-from ingester.client import Client, InvalidRequest
+from ingester.client import Client
 from ingester.errors import BadRequest
+from ingester.schema.align import Aligner
 from ingester.schema.types import table_type
 from ingester.tables.encodable import check_encodable, extremes
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit
@@ -23,8 +23,7 @@ from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
-from tests.drivers.syncing import Source
-from tests.drivers.wire import Table, describe, persist, put, rows
+from tests.drivers.wire import Table, persist, put, rows
 from tests.schema.test_types import types
 
 
@@ -70,37 +69,32 @@ def test_a_decimal_with_more_places_than_digits_is_stored_with_as_many(
         assert daemon.terminate() == 0
 
 
-def _copy(wire: fl.FlightClient, here: Client, table: Table) -> None:
-    with here.copy(*table, ["id"]) as copy:
-        copy.write({"id": [1], "v": [1.0]})
-        copy.finish("source", b"")
-
-
-def _sync(wire: fl.FlightClient, here: Client, table: Table) -> None:
-    Source(wire, table[0], "A").send(table[1], [(None, 1, {"v": 1.0})], sequence=1)
-
-
-def _write(wire: fl.FlightClient, here: Client, table: Table) -> None:
-    here.write(*table, {"id": [1], "v": [1.0]})
-
-
-@pytest.mark.parametrize("entrance", [_write, _sync, _copy])
-def test_rows_for_a_table_with_an_unencodable_column_are_refused(
-    tmp_path: Path, table: Table, entrance: Callable[[fl.FlightClient, Client, Table], None]
+def test_a_table_of_an_earlier_version_with_more_places_than_digits_is_written(
+    tmp_path: Path, table: Table
 ) -> None:
-    # Earlier versions created such tables.
-    key = pa.field("id", pa.int64(), nullable=False)
-    fields = [key, pa.field("v", pa.float64()), pa.field("price", pa.decimal128(3, 5))]
-    definition = TableDefinition(pa.schema(fields), PartitionSpec(), ("id",))
+    value = Decimal("-0.00999")
+    narrow, struct = pa.decimal128(3, 5), pa.struct([("d", pa.list_(pa.decimal128(3, 5)))])
+    map_type = pa.map_(pa.string(), narrow)
+    schema = pa.schema([("i", pa.int64()), ("v", narrow), ("s", struct), ("m", map_type)])
+    definition = TableDefinition(schema, PartitionSpec())
     with Daemon.start(tmp_path / "data") as daemon:
         store = open_store(f"file://{daemon.data_dir / 'store'}")
         writer = WriterIdentity("earlier", "version", 1)
         commit(Manifest(store, *table, 1), None, Proposal(definition.actions()), writer)
-        with fl.connect(daemon.flight) as wire, Client(daemon.flight) as here:
-            with pytest.raises(
-                (InvalidRequest, pa.ArrowInvalid),
-                match=r"column 'price': decimal128\(3, 5\) cannot",
-            ):
-                entrance(wire, here, table)
-            assert describe(wire, table)["buffered"]["rows"] == 0
+        with Client(daemon.flight) as here:
+            kept = here.schema(*table)
+            assert kept.field("v").type == pa.decimal128(5, 5)
+            assert kept.names == schema.names
+            row = {"i": 1, "v": value, "s": {"d": [value, None]}, "m": [("k", value)]}
+            here.write(*table, pa.Table.from_pylist([row], kept))
+            for _ in ("buffer", "file"):
+                assert here.query(*table).to_pylist() == [row]
+                here.persist(*table)
         assert daemon.terminate() == 0
+
+
+def test_logged_rows_with_more_places_than_digits_are_aligned_with_the_table() -> None:
+    whole = pa.array([Decimal(999), None], pa.decimal128(3, 0))
+    logged = pa.Array.from_buffers(pa.decimal128(3, 5), 2, whole.buffers())
+    made = Aligner(pa.schema([("v", pa.decimal128(5, 5))]))(pa.record_batch([logged], ["v"]))
+    assert made.column(0).to_pylist() == [Decimal("0.00999"), None]
