@@ -13,6 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,14 +22,37 @@ from hypothesis import strategies as st
 from ingester.cli.exits import CommandFailed
 from ingester.cli.input.csv_records import BrokenRecord, Dialect, whole_records
 from ingester.cli.input.files import format_of, opened
+from ingester.cli.input.json_decoding import Repeated, objects_of
 from ingester.cli.input.json_objects import as_lines
 from ingester.cli.input.source import text_options
+from ingester.cli.input.text_values import Unreadable
 from tests.cli.conftest import ROOT
 
 UTC = pa.timestamp("us", "UTC")
 BIG = ["12345678901234567890", "12345678901234567891", "12345678901234567892"]
 BLOCK = 4 * 1024**2
 Read = Callable[..., pa.Table]
+
+
+def _written_object(members: list[tuple[str, str]]) -> str:
+    return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+
+
+def _plain(value: Any) -> Any:
+    """The value with its numbers as text, and a mark in each object that has a name twice."""
+    if isinstance(value, dict):
+        mark = {"twice": True} if isinstance(value, Repeated) else {}
+        return {name: _plain(inner) for name, inner in value.items()} | mark
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, msgspec.Raw):
+        return f"#{bytes(value).decode()}"
+    return f"#{value}" if isinstance(value, int) else value
+
+
+def _marked(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    return found | {"twice": True} if len(found) < len(members) else found
 
 
 @pytest.fixture
@@ -137,7 +161,7 @@ def test_a_late_type_in_a_file_applies_from_its_first_row(read: Read) -> None:
     assert {field.name: field.type for field in table.schema} == kinds
     assert table.num_rows == rows + 1
     assert table.column("late").null_count == rows
-    with pytest.raises(CommandFailed, match=rf"row {rows + 1:,}.*changed from number to string"):
+    with pytest.raises(CommandFailed, match=rf"row {rows + 1:,}, column 'v'.* after a number"):
         read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":"007"}\n')
     # The last block has only one of the columns.
     table = read("a.jsonl", '{"v":1,"w":12}\n' * rows + '{"v":1.5}')
@@ -355,7 +379,7 @@ def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, 
         ("a.json", b'[{"v":1}] {"v":2}', {}, "object 1 is not followed by an object"),
         ("a.jsonl", b'{"v":"Jos\xe9"}', {}, "line 1 is not UTF-8 (byte 0xe9); give its encoding"),
         ("a.jsonl", b'{"v":1}\n{"v":"x"}\n', {}, "--column-types v=string"),
-        ("a.jsonl", b'{"v":1}\n{"v":\n', {}, "row 2: JSON parse error"),
+        ("a.jsonl", b'{"v":1}\n{"v":\n', {}, "row 2: '{\"v\":' is not JSON: Expecting value"),
         (
             "a.jsonl",
             b'{"v":{"x":1,"y":2}}',
@@ -363,8 +387,18 @@ def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, 
             "'v'",
         ),
         ("a.jsonl", b"{}\n", {}, "no fields"),
-        ("a.jsonl", b'{"n":1}\n{"v":1,"v":2}', {}, "row 2: JSON parse error: Column(/v) was spec"),
-        ("a.jsonl", b'{"v":{"x":1,"x":2}}', {}, "--column-types v=string keeps all as text"),
+        (
+            "a.jsonl",
+            b'{"n":1}\n{"v":1,"v":2}',
+            {},
+            'row 2: \'{"v":1,"v":2}\' has the name',
+        ),
+        (
+            "a.jsonl",
+            b'{"v":{"x":1,"x":2}}',
+            {},
+            "'x' twice; --column-types v=string keeps",
+        ),
         ("a.jsonl", b'{"v":1,"v":2}', {"types": ["v=string"]}, "has the name 'v' twice"),
         (
             "a.jsonl",
@@ -379,16 +413,87 @@ def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, 
             "row 1, column 'm'",
         ),
         *(
-            ("a.jsonl", b'{"n":1}\n{"v":%b}' % (b"[" * n + b"]" * n), options, "line 2 is nested")
+            (
+                "a.jsonl",
+                b'{"n":1}\n{"v":%b}' % (b"[" * n + b"]" * n),
+                options,
+                "is nested too deeply",
+            )
             for n in (5000, 100_000)
             for options in ({}, {"types": ["v=string"]}, {"table": [("v", pa.list_(UTC))]})
         ),
-        ("a.json", b'{"v":\n' + b"[" * 5000 + b"]" * 5000 + b"}", {}, "nested more than 200"),
+        (
+            "a.json",
+            b'{"v":\n' + b"[" * 5000 + b"]" * 5000 + b"}",
+            {},
+            "object 1 is nested too",
+        ),
         (
             "a.csv",
             b'v\n"' + b"[" * 5000 + b"]" * 5000 + b'"\n',
             {"table": [("v", pa.list_(UTC))]},
             "it is nested too deeply",
+        ),
+        *(
+            (
+                "a.jsonl",
+                b'{"v":null}\n{"v":"%b"}\n' % text,
+                {"table": [("v", kind)]},
+                f"row 2, column 'v': {shown} is not {str(kind)[:4]}",
+            )
+            for text in (b"NA", b"", b" null ")
+            for kind, shown in [
+                (UTC, repr(text.decode())),
+                (pa.date32(), repr(text.decode())),
+                (pa.decimal128(9, 2), repr(text.decode())),
+                (pa.float64(), f"'\"{text.decode()}\"'"),
+                (pa.int64(), f"'\"{text.decode()}\"'"),
+                (pa.bool_(), f"'\"{text.decode()}\"'"),
+            ]
+        ),
+        (
+            "a.jsonl",
+            b'{"\\u0076":9007199254740993}',
+            {"table": [("v", pa.float64())]},
+            "row 1, column 'v': '9007199254740993' is not double",
+        ),
+        (
+            "a.jsonl",
+            b'{"v":NaN}\n{"v":"NaN"}\n',
+            {},
+            "row 2, column 'v': '\"NaN\"' is a st",
+        ),
+        ("a.jsonl", b'{"v":1e39}', {"table": [("v", pa.float32())]}, "'1e39' is not float"),
+        (
+            "a.jsonl",
+            b'{"v":"\\ud800"}',
+            {},
+            'row 1: \'{"v":"\\\\ud800"}\' is not JSON: it has half',
+        ),
+        ("a.jsonl", b'{"v":"\\ud800"}', {"types": ["v=string"]}, "it has half of a surrogate pair"),
+        (
+            "a.jsonl",
+            b'{"v":[["a",2,3]]}',
+            {"types": ["v=map<string,int64>"]},
+            "not a key and a value",
+        ),
+        (
+            "a.jsonl",
+            b'{"v":[{"key":"a","val":2}]}',
+            {"types": ["v=map<string,int64>"]},
+            "not a key and a value",
+        ),
+        (
+            "a.jsonl",
+            b'{"n":1}\n{"v":' + b"[" * 70 + b"]" * 70 + b"}",
+            {},
+            "row 2, column 'v': '…'",
+        ),
+        (
+            "a.csv",
+            b'v,w\n"[""\\ud800""]",1\n',
+            {"table": [("v", pa.list_(pa.string()))]},
+            "row 1, column 'v': '[\"\\\\ud800\"]' is not list<item: string>: it has half",
         ),
         ("a.csv", b"v\n", {"types": ["v=integer"]}, "type 'integer' is unknown; known are bool"),
         ("a.csv", b"v\n", {"types": ["v"]}, "'v' is not name=type"),
@@ -403,6 +508,45 @@ def test_a_refusal_names_the_fault_and_a_remedy(
     with pytest.raises(CommandFailed) as failed:
         read(name, text, **options)
     assert message in str(failed.value)
+
+
+def test_a_key_may_be_escaped_and_nan_may_be_bare(read: Read) -> None:
+    exact = read("a.jsonl", '{"\\u0076":9007199254740993}\n{"v":1.5}\n')
+    assert exact.column("v").to_pylist() == [Decimal("9007199254740993.0"), Decimal("1.5")]
+    text = '{"v":NaN}\n{"v":"NaN"}\n{"v":-Infinity}\n{"v":-0}\n{"v":1.5}\n'
+    table = read("a.jsonl", text, [("v", pa.float64())])
+    assert str(table.column("v").to_pylist()) == "[nan, nan, -inf, -0.0, 1.5]"
+    assert str(read("a.jsonl", '{"v":-0}\n').column("v").to_pylist()) == "[-0.0]"
+    kept = read("a.jsonl", '{"v":{"a":1,"a":2}, "w":5}\n', types=["v=string"])
+    assert kept.to_pylist() == [{"v": '{"a":1,"a":2}', "w": 5}]
+
+
+_NAMES = st.sampled_from(["a", "b", "\\u0061", '\\"', "\\u0022", "\\\\", "\\\\u0022"])
+_JSON = st.recursive(
+    st.sampled_from(["null", "1", "-0", "0.50", "1e400", '"x"', '"\\u0022"', '"\\""', '"-0,"'])
+    | st.integers().map(str),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        | st.lists(st.tuples(_NAMES, inner), max_size=3).map(_written_object)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.lists(st.tuples(_NAMES, _JSON), max_size=3), min_size=1, max_size=3))
+@settings(max_examples=500, deadline=None)
+def test_objects_are_read_as_written_and_a_repeated_name_is_seen(
+    rows: list[list[tuple[str, str]]],
+) -> None:
+    lines = [_written_object(row) for row in rows]
+    numbers: dict[str, Any] = {"parse_int": "#{}".format, "parse_float": "#{}".format}
+    right = [json.loads(line, object_pairs_hook=_marked, **numbers) for line in lines]
+    text = "\n".join(lines).encode()
+    if any("twice" in row for row in right):
+        with pytest.raises(Unreadable, match="twice; an object may have a name once"):
+            objects_of(text)
+    else:
+        assert _plain(objects_of(text)) == right
 
 
 def test_objects_in_an_array_or_over_several_lines_are_read_like_lines(read: Read) -> None:
@@ -453,17 +597,27 @@ def test_objects_are_found_wherever_chunks_end(data: st.DataObject) -> None:
         ("csv", "2026-11-21T10:00:00Z,x", "soon,x", "'soon' is not timestamp[us, tz=UTC]"),
         ("csv", "x,x", "007,x", ""),
         ("csv", "1.5,x", "2.25,x", ""),
-        ("jsonl", '{"v":1}', '{"v":1.5}', "types are inferred from a pipe's first rows"),
-        ("jsonl", '{"v":1}', '{"v":1,"w":2}', "is the first with column 'w'"),
+        ("jsonl", '{"v":1}', '{"v":1.5}', "column 'v': '1.5' is not int64, which was inferred"),
+        (
+            "jsonl",
+            '{"v":1}',
+            '{"v":1,"w":2}',
+            "column 'w': '2' is in a column that the first",
+        ),
         (
             "jsonl",
             '{"v":1.5}',
             '{"v":12345678901234567890}',
-            "float64, inferred from the first rows",
+            "'12345678901234567890' is not double, which was inferred",
         ),
         ("jsonl", '{"v":"2026-11-21"}', '{"v":"x"}', "'x' is not date32"),
-        ("jsonl", '{"v":{"a":1}}', '{"v":{"a":1,"b":2}}', "column 'v': struct<a: int64, b: int64>"),
-        ("jsonl", '{"v":null}', '{"v":5}', "types are inferred"),
+        (
+            "jsonl",
+            '{"v":{"a":1}}',
+            '{"v":{"a":1,"b":2}}',
+            "--column-types v=struct<a: int64, b: int64>,",
+        ),
+        ("jsonl", '{"v":null}', '{"v":5}', "'5' is not null"),
         ("jsonl", '{"v":"x"}', '{"v":"007"}', ""),
     ],
 )

@@ -18,7 +18,6 @@ ROOMS = (
 )
 CAST = re.compile(r"\.cast\(")
 HARMLESS = {
-    "cli/input/json_types.py": "bytes as text",
     "cli/input/text_types.py": "inference; the value is compared with its text",
     "cli/input/text_values.py": "texts to text and to times, which Arrow parses exactly",
     "followers/applying.py": "keys in the field order and nullability of others",

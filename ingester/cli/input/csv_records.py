@@ -92,13 +92,11 @@ def whole_records(chunks: Iterable[bytes], dialect: Dialect) -> Iterator[bytes]:
     text = b""
     for chunk in chunks:
         text += chunk
-        if end := _end(dialect.records, text):
+        if end := _end_of_records(text, dialect):
             yield text[:end]
             text = text[end:]
-        if _is_broken(text, dialect):
-            raise _broken(text, dialect)
         if len(text) > MAX_RECORD_BYTES:
-            raise BrokenRecord(0, "the record is over 64 MiB, or a quote is not closed")
+            raise _broken(text, dialect)
     if text:
         text += b"" if text.endswith(b"\n") else b"\n"
         if end := _end(dialect.records, text):
@@ -107,17 +105,15 @@ def whole_records(chunks: Iterable[bytes], dialect: Dialect) -> Iterator[bytes]:
             raise _broken(text[end:], dialect)
 
 
+def _end_of_records(text: bytes, dialect: Dialect) -> int:
+    if b'"' not in text and (end := text.rfind(b"\n") + 1):
+        return end
+    return _end(dialect.records, text)
+
+
 def _end(pattern: re.Pattern[bytes], text: bytes) -> int:
     found = pattern.match(text)
     return 0 if found is None else found.end()
-
-
-def _is_broken(text: bytes, dialect: Dialect) -> bool:
-    """Whether no further text can complete the record that begins here."""
-    at = _end(dialect.beginning, text)
-    if at == len(text) or text[at:] == b"\r":
-        return False
-    return text[at : at + 1] != b'"' or not _begins_field(text, at, dialect)
 
 
 def _begins_field(text: bytes, at: int, dialect: Dialect) -> bool:
@@ -125,14 +121,17 @@ def _begins_field(text: bytes, at: int, dialect: Dialect) -> bool:
 
 
 def _broken(text: bytes, dialect: Dialect) -> BrokenRecord:
-    """What is wrong with the record that begins here."""
+    """What is wrong with the record that begins here, or what nothing has completed."""
     at, column, start = _end(dialect.beginning, text), 0, 0
     with_delimiter = dialect.field + re.escape(dialect.delimiter.encode())
     for one in re.finditer(with_delimiter, text[:at], re.DOTALL):
         column, start = column + 1, one.end()
+    within = " within 64 MiB" if len(text) > MAX_RECORD_BYTES else ""
     shown = text[start : at + 20].split(b"\n")[0].decode(errors="replace")
     if text[at : at + 1] == b'"' and _begins_field(text, at, dialect):
-        why = f"{shown!r} has no closing quote"
+        why = f"{shown!r} has no closing quote{within}"
+    elif at == len(text):
+        return BrokenRecord(column, f"the record has no end{within}")
     elif text[start : start + 1] == b'"':
         why = f"{shown!r} has text after its closing quote"
         if text[at - 2 : at - 1] == b"\\":

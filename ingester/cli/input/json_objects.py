@@ -2,23 +2,18 @@
 
     [ {…}, {…} ]  ──▶  {…} ⏎ {…} ⏎
 
-Streaming. Only quotes and brackets are interpreted, so numbers keep their text. Only blanks and
-commas may stand between objects (``tests/cli/test_text_inputs.py``).
+Streaming. Objects keep their text. Only blanks and commas may stand between them
+(``tests/cli/test_text_inputs.py``).
 """
 
+import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
 
-# A string; a quote that begins one that does not end yet; a bracket.
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|"|[\[\]{}]', re.DOTALL)
-_OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
-_BETWEEN = b" \t\r\n,"
-_LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
-
-
-MAX_DEPTH = 200
-"""Parsers recurse, so no value is nested more deeply. No table's type is either."""
+MAX_OBJECT_CHARACTERS = 64 * 1024**2  # the daemon's default for a whole batch
+_NOT_BETWEEN = re.compile(r"[^ \t\r\n,]")
+_LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
 class NotObjects(Exception):
@@ -42,25 +37,12 @@ def is_spread(head: bytes) -> bool:
     return False
 
 
-def deep_line(text: bytes) -> int | None:
-    """The number of the first line, from 1, that is nested more than :data:`MAX_DEPTH` levels."""
-    for number, line in enumerate(text.split(b"\n"), 1):
-        if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
-            continue
-        depth = 0
-        for token in _TOKEN.finditer(line):
-            depth += (token[0] in _OPENING) - (token[0] in _CLOSING)
-            if depth > MAX_DEPTH:
-                return number
-    return None
-
-
 def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
     """The objects, one per line, in blocks of about ``block_bytes``. Raises NotObjects."""
     rows: list[bytes] = []
     size = 0
     for row in _objects(chunks):
-        rows.append(row.translate(_LINE_ENDS))
+        rows.append(row.translate(_LINE_ENDS).encode(errors="surrogateescape"))
         size += len(row)
         if size >= block_bytes:
             yield b"\n".join(rows)
@@ -69,43 +51,35 @@ def as_lines(chunks: Iterable[bytes], block_bytes: int) -> Iterator[bytes]:
         yield b"\n".join(rows)
 
 
-def _objects(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    text, at, start, depth, count = b"", 0, 0, 0, 0
-    level: int | None = None  # nesting depth of the objects
-    ended = False
-    for chunk in chunks:
-        # ``start`` is the beginning of the open object, or the end of the last one.
-        text, at, start = text[start:] + chunk, at - start, 0
-        for token in _TOKEN.finditer(text, at):
-            mark, at = token[0], token.start()
-            if mark == b'"':
-                break  # the rest of the string comes with the next chunk
-            at = token.end()
-            if level is None:
-                level = 1 if mark == b"[" else 0
-                depth, start = (1, _checked(text, 0, at - 1, 0) + 1) if level else (0, 0)
-                if level:
-                    continue
-            if mark == b"{" and depth == level and not ended:
-                start = _checked(text, start, at - 1, count)
-            elif mark == b"]" and depth == level == 1:
-                start, ended = _checked(text, start, at - 1, count) + 1, True
-            elif depth <= level:
+def _objects(chunks: Iterable[bytes]) -> Iterator[str]:
+    find = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode
+    text, at, count, why = "", 0, 0, ""
+    brackets = ["[", "]"]  # of an array, still to come
+    for chunk in codecs.iterdecode(chunks, "utf-8", "surrogateescape"):
+        text, at = text[at:] + chunk, 0
+        while found := _NOT_BETWEEN.search(text, at):
+            mark, at = found[0], found.start()
+            if brackets and mark == brackets[0] and not (mark == "[" and count):
+                del brackets[0]
+                at += 1
+                continue
+            if mark != "{" or not brackets:
                 raise NotObjects(f"object {count:,} is not followed by an object")
-            depth += (mark in _OPENING) - (mark in _CLOSING)
-            if mark == b"}" and depth == level:
-                count += 1
-                yield text[start:at]
-                start = at
+            try:
+                _, end = find(text, at)
+            except json.JSONDecodeError as exc:
+                why = exc.msg  # or it continues in the next chunk
+                break
+            except RecursionError:
+                raise NotObjects(f"object {count + 1:,} is nested too deeply") from None
+            yield text[at:end]
+            at, count = end, count + 1
         else:
             at = len(text)
-    if depth:
-        raise NotObjects(f"it ends inside the object after object {count:,}")
-    _checked(text, start, len(text), count)
-
-
-def _checked(text: bytes, start: int, end: int, count: int) -> int:
-    """``end``, if only blanks and commas stand before it."""
-    if text[start:end].strip(_BETWEEN):
-        raise NotObjects(f"object {count:,} is not followed by an object")
-    return end
+        if len(text) - at > MAX_OBJECT_CHARACTERS:
+            break
+    if at < len(text) or brackets == ["]"]:
+        raise NotObjects(
+            f"it ends inside the object after object {count:,}, or that one is malformed"
+            f"{why and f': {why}'}"
+        )

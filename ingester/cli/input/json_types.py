@@ -1,198 +1,100 @@
 """Types of the columns of JSON lines, inferred block by block without loss.
 
-Texts may be times, as in :mod:`.text_types`. A number that is not an int64 becomes a double only if
-the double represents it exactly; long numbers are therefore checked in their textual form
+Texts may be times, and numbers are judged by their text, as in :mod:`.text_types`
 (``tests/cli/test_text_inputs.py``).
 """
 
-import json
-import re
-from collections.abc import Iterator
+from collections.abc import Sequence
+from itertools import chain
+from types import NoneType
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from .json_values import MEMBER, Types, parsed, wire_type
+from .json_decoding import KINDS, Repeated, written
+from .json_values import inside, number_texts
 from .text_types import Numbers, TextColumn
-from .text_values import fields_of, is_text
+from .text_values import Unreadable
 
-_EXACT_INTEGER = 2**53
-_LONG = r"[\[\s0-9.,eE+-]*[0-9][0-9.]{14,}"
-_ODD = r"[\[\s0-9.,eE+-]*[0-9]e[+-]?[0-9]{3}"  # may be beyond a double
-_NUMBER = re.compile(rb"-?[0-9][0-9.eE+-]*")
+MAX_DEPTH = 60
+"""Arrow sends no type that is nested in more than 64 levels."""
 
 
-class TypeClash(Exception):
-    """Two values of a column have no common type."""
+class JsonColumn:
+    """The values of one column, or inside of one, so far."""
 
-    def __init__(self, name: str, first: pa.DataType, other: pa.DataType) -> None:
-        super().__init__(f"column {name!r}: {other} after {first}")
-        self.name = name
-
-
-class JsonTypes:
-    """The types so far. ``known`` are given types, as Arrow's reader returns them."""
-
-    def __init__(self, known: Types) -> None:
-        self.known = {name: wire_type(kind) for name, kind in known.items()}
-        self.found: Types = {}
-        self._texts: dict[str, TextColumn] = {}
-        self._wide: set[str] = set()
-        self._numbers: dict[str, Numbers] = {}
+    def __init__(self, depth: int = 1) -> None:
+        self._depth = depth
+        self.kind: str | None = None
+        """The one of JSON's types that all values have; None if all are null."""
+        self._numbers = Numbers()
+        self._texts = TextColumn(numbers=False)
+        self._fields: dict[str, JsonColumn] = {}
+        self._items: JsonColumn | None = None
 
     @property
-    def unsure(self) -> bool:
-        """Whether :meth:`count` must see all blocks again, as a double cannot hold a number."""
-        return bool(self._numbers)
+    def holds_numbers(self) -> bool:
+        return self.kind == "a number"
 
-    def add(self, text: bytes) -> pa.Table:
-        """Add these lines. Returns them parsed with the types so far.
+    def add(self, values: Sequence[Any]) -> None:
+        """Add these values.
 
         Raises:
-            TypeClash, pa.ArrowException
+            Unreadable: The first value that has no common type with those before it.
         """
-        table = self._parsed(text)
-        for name, kind in self.found.items():
-            column = table.column(name).combine_chunks()
-            for path, leaf in leaves(name, column):
-                if is_text(leaf.type):
-                    self._texts.setdefault(path, TextColumn(numbers=False)).add(leaf)
-                elif pa.types.is_int64(leaf.type) and _is_wide(leaf):
-                    self._wide.add(path.rpartition("/")[2])
-            for rounded in self.rounded(text, doubles(name, kind) - set(self._numbers)):
-                self._numbers[rounded] = Numbers()
-        return table
-
-    def count(self, text: bytes) -> None:
-        """Add the numbers of lines that :meth:`add` has seen, for the columns that need it."""
-        for name, numbers in self._numbers.items():
-            tokens = _tokens(text, name)
-            if len(tokens) and not numbers.add(tokens):
-                numbers.plain = numbers.in_double = False
-
-    def types(self) -> Types:
-        """The inferred types."""
-        return {name: self._final(name, name, kind) for name, kind in self.found.items()}
-
-    def _parsed(self, text: bytes) -> pa.Table:
-        fields = self.known | self.found
-        changed = False
-        try:
-            table = parsed(text, fields)
-        except pa.ArrowException:
-            if not self.found:
-                raise
-            table, changed = parsed(text, self.known), True
-        for field in table.schema:
-            if field.name == MEMBER:
+        for found in dict.fromkeys(map(type, values)):
+            if found is NoneType:
                 continue
-            kind = wire_type(field.type)
-            if field.name in self.known:
-                if kind != self.known[field.name]:
-                    raise TypeClash(field.name, self.known[field.name], kind)
-                continue
-            before = self.found.get(field.name)
-            merged = kind if before is None else merge(field.name, before, kind)
-            if before is not None and merged != before:
-                for wide in doubles(field.name, merged) & self._wide:
-                    self._numbers.setdefault(wide, Numbers())
-            self.found[field.name] = merged
-            changed = changed or merged != field.type
-        return parsed(text, self.known | self.found) if changed else table
+            if self._depth > MAX_DEPTH:
+                raise Unreadable(0, "…", f"is nested more than {MAX_DEPTH} levels deep")
+            if found is Repeated or self.kind not in (None, KINDS[found]):
+                raise self._clash(values, found)
+            self.kind = KINDS[found]
+        if self.kind == "a number":
+            self._add_numbers(values)
+        elif self.kind == "a string":
+            self._texts.add(pa.array(values, pa.string()))
+        elif self.kind == "an object":
+            self._add_fields(values)
+        elif self.kind == "a list":
+            self._add_items(values)
 
-    def rounded(self, text: bytes, names: set[str]) -> Iterator[str]:
-        """The names whose numbers include one that a double cannot hold."""
-        if not names:
-            return
-        keys = "|".join(key for name in names for key in _keys(name))
-        pattern = rf"(?:{keys})\s*:\s*(?:{_LONG}|(?i:{_ODD}))"
-        if not pc.match_substring_regex(pa.array([text]), pattern)[0].as_py():
-            return
-        for name in names:
-            numbers = Numbers()
-            tokens = _tokens(text, name)
-            if len(tokens) and not (numbers.add(tokens) and numbers.in_double):
-                yield name
+    def type(self) -> pa.DataType:
+        """The type that holds all values."""
+        if self.kind == "a number":
+            return self._numbers.type()
+        if self.kind == "a string":
+            return self._texts.type()
+        if self.kind == "an object":
+            return pa.struct([(name, field.type()) for name, field in self._fields.items()])
+        if self.kind == "a list":
+            return pa.list_(pa.null() if self._items is None else self._items.type())
+        return pa.null() if self.kind is None else pa.bool_()
 
-    def _final(self, path: str, name: str, kind: pa.DataType) -> pa.DataType:
-        if pa.types.is_struct(kind):
-            return pa.struct(
-                [
-                    f.with_type(self._final(f"{path}/{f.name}", f.name, f.type))
-                    for f in fields_of(kind)
-                ]
-            )
-        if pa.types.is_list(kind):
-            return pa.list_(self._final(path, name, kind.value_type))
-        if pa.types.is_float64(kind) and name in self._numbers:
-            return self._numbers[name].type()
-        if is_text(kind) and path in self._texts:
-            decided = self._texts[path].type()
-            return kind if pa.types.is_null(decided) else decided
-        return kind
+    def _add_numbers(self, values: Sequence[Any]) -> None:
+        if set(map(type, values)) <= {int, NoneType}:
+            try:
+                integers = pa.array(values, pa.int64()).drop_null()
+            except OverflowError:
+                pass
+            else:
+                self._numbers.add_integers(integers)
+                return
+        texts = number_texts(values).drop_null()
+        if len(texts) and not self._numbers.add(texts):
+            self._numbers.plain = self._numbers.in_double = False
 
+    def _add_fields(self, values: Sequence[Any]) -> None:
+        for name in dict.fromkeys(chain.from_iterable(filter(None, values))):
+            field = self._fields.setdefault(name, JsonColumn(self._depth + 1))
+            field.add([None if value is None else value.get(name) for value in values])
 
-def merge(name: str, first: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """The type of a column that has values of both types.
+    def _add_items(self, values: Sequence[Any]) -> None:
+        self._items = self._items or JsonColumn(self._depth + 1)
+        inside(values, self._items.add)
 
-    Raises:
-        TypeClash: No type holds both.
-    """
-    t = pa.types
-    if first == other or t.is_null(other):
-        return first
-    if t.is_null(first):
-        return other
-    numbers = {pa.int64(), pa.float64()}
-    if {first, other} == numbers:
-        return pa.float64()
-    if t.is_list(first) and t.is_list(other):
-        return pa.list_(merge(name, first.value_type, other.value_type))
-    if t.is_struct(first) and t.is_struct(other):
-        fields = {f.name: f.type for f in fields_of(first)}
-        for field in fields_of(other):
-            known = fields.get(field.name, field.type)
-            fields[field.name] = merge(f"{name}.{field.name}", known, field.type)
-        return pa.struct(list(fields.items()))
-    raise TypeClash(name, first, other)
-
-
-def doubles(name: str, kind: pa.DataType) -> set[str]:
-    """The names of a type's fields that are doubles."""
-    if pa.types.is_struct(kind):
-        return {found for f in fields_of(kind) for found in doubles(f.name, f.type)}
-    if pa.types.is_list(kind):
-        return doubles(name, kind.value_type)
-    return {name} if pa.types.is_float64(kind) else set()
-
-
-def leaves(path: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """The columns inside a column that are not nested, with their paths."""
-    if pa.types.is_struct(column.type):
-        for field, inner in zip(fields_of(column.type), column.flatten(), strict=True):
-            yield from leaves(f"{path}/{field.name}", inner)
-    elif pa.types.is_list(column.type):
-        yield from leaves(path, column.flatten())
-    else:
-        yield path, column
-
-
-def _is_wide(column: pa.Array) -> bool:
-    ends = pc.min_max(column).as_py()
-    return ends["max"] is not None and max(-ends["min"], ends["max"]) > _EXACT_INTEGER
-
-
-def _keys(name: str) -> list[str]:
-    """The forms of a key in JSON: plain, and with non-ASCII characters escaped."""
-    plain, escaped = (json.dumps(name, ensure_ascii=to_ascii) for to_ascii in (False, True))
-    return [re.escape(key) for key in dict.fromkeys((plain, escaped))]
-
-
-def _tokens(text: bytes, name: str) -> pa.Array:
-    """All numbers under a key, also in lists, as text."""
-    key = rb"(?:" + "|".join(_keys(name)).encode() + rb")\s*:\s*"
-    found = re.findall(key + rb"(" + _NUMBER.pattern + rb")", text)
-    if re.search(key + rb"\[", text):
-        for numbers in re.findall(key + rb"\[([\[\]\s0-9.,eE+-]+)", text):
-            found += _NUMBER.findall(numbers)
-    return pa.array(found, pa.binary()).cast(pa.string())
+    def _clash(self, values: Sequence[Any], found: Any) -> Unreadable:
+        index, value = next((i, v) for i, v in enumerate(values) if type(v) is found)
+        if isinstance(value, Repeated):
+            return Unreadable(index, written(value), f"has the name {value.name!r} twice")
+        return Unreadable(index, written(value), f"is {KINDS[found]} after {self.kind}")

@@ -1,148 +1,196 @@
-"""Blocks of JSON lines as columns, and columns converted to their types.
+"""Values of JSON as columns, at any depth. Nothing is rounded.
 
-    line ──┬── columns that Arrow's reader supports ──▶ times as text ──▶ cast
-           └── other cells: bytes, maps, text given as another type ──▶ one by one
+    a list of values ──▶ numbers and times as text ──▶ cast
 
-Nothing is rounded. Times are ISO 8601 and bytes are base64; other text is refused
+Times are ISO 8601 and bytes are base64; other text is refused
 (``tests/cli/test_text_inputs.py``).
 """
 
-import json
-import re
-from collections.abc import Iterator
-from typing import Any
+import base64
+import bisect
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, chain
+from types import NoneType
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json
 
-from .text_values import (
-    Repeated,
-    Unreadable,
-    decode,
-    fields_of,
-    from_cells,
-    from_json,
-    has_inside,
-    is_binary,
-    is_text,
-    with_leaves,
-)
+from .json_decoding import KINDS, Repeated, decoded, written
+from .text_values import Unreadable, converted, is_binary, is_text, named
 
-Types = dict[str, pa.DataType]
-_ROWS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ANY_DECIMAL = pa.decimal256(76, 38)
-MEMBER = "\0"  # stands in for rows without fields: Arrow's reader needs one
+Made = TypeVar("Made")
+
+_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""JSON strings that are numbers in a column of floats, as in Protobuf's JSON."""
 
 
-def parsed(text: bytes, fields: Types) -> pa.Table:
-    """The columns of whole lines: ``fields`` with their types, others as Arrow infers them.
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of JSON values.
 
     Raises:
-        pa.ArrowException: The text is malformed, or a value has another type.
+        Unreadable: The first value that is not of the type.
     """
-    return pyarrow.json.read_json(
-        pa.BufferReader(text),
-        read_options=pyarrow.json.ReadOptions(block_size=len(text) + 1),
-        parse_options=pyarrow.json.ParseOptions(
-            explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="infer"
-        ),
-    )
+    t = pa.types
+    if t.is_map(kind):
+        return _maps(values, kind)
+    if t.is_list(kind) or t.is_large_list(kind):
+        _check(values, kind, list)
+        items, offsets = inside(values, lambda flat: column_of(flat, kind.value_type))
+        made = pa.ListArray if t.is_list(kind) else pa.LargeListArray
+        return made.from_arrays(offsets, items, type=kind, mask=_nulls(values))
+    if t.is_struct(kind):
+        return _structs(values, kind)
+    if is_binary(kind):
+        return _bytes(values, kind)
+    if t.is_boolean(kind):
+        _check(values, kind, bool)
+        return pa.array(values, kind)
+    if is_text(kind):
+        _check(values, kind, str)
+        return pa.array(values, kind)
+    if t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind):
+        return _numbers(values, kind)
+    _check(values, kind, *() if t.is_null(kind) else (str,))
+    return converted(pa.array(values, pa.string()), kind, words=False)
 
 
-def apart(kind: pa.DataType) -> bool:
-    """Whether Arrow's reader does not support the type, so that cells are read one by one."""
-    return has_inside(kind, lambda inner: pa.types.is_map(inner) or is_binary(inner))
+def number_texts(values: Iterable[Any]) -> pa.Array:
+    """Numbers as text. Texts stay."""
+    texts = [
+        str(v, "ascii") if type(v) is msgspec.Raw else v if isinstance(v, str | None) else str(v)
+        for v in values
+    ]
+    return pa.array(texts, pa.string())
 
 
-def wire_type(kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow's reader is asked for: times are text, and decimals have more digits.
+def _numbers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    t = pa.types
+    found = set(map(type, values))
+    _check(values, kind, int, msgspec.Raw, *() if t.is_integer(kind) else (str,))
+    if t.is_floating(kind) and str in found:
+        for index, value in enumerate(values):
+            if isinstance(value, str) and value not in _NOT_FINITE:
+                raise _unfit(index, value, kind, "it is a string")
+    if t.is_integer(kind) and msgspec.Raw not in found:
+        try:
+            return pa.array(values, kind)
+        except (OverflowError, pa.ArrowException):
+            pass  # below with its row
+    return converted(number_texts(values), kind, words=False)
 
-    It reads a number such as 35 as any decimal type, but in 128 bits it may wrap around.
-    """
 
-    def wide(leaf: pa.DataType) -> pa.DataType:
-        if pa.types.is_temporal(leaf):
-            return pa.string()
-        return _ANY_DECIMAL if pa.types.is_decimal(leaf) else leaf
+def _bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    _check(values, kind, str)
+    width = kind.byte_width if pa.types.is_fixed_size_binary(kind) else None
+    made: list[bytes | None] = []
+    for index, value in enumerate(values):
+        try:
+            made.append(None if value is None else base64.b64decode(value, validate=True))
+        except ValueError as exc:
+            raise _unfit(index, value, kind, str(exc)) from exc
+        if width is not None and value is not None and len(made[-1] or b"") != width:
+            raise _unfit(index, value, kind, f"it is of another length than {width} bytes")
+    return pa.array(made, kind)
 
-    return with_leaves(kind, wide)
+
+def _structs(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    _check(values, kind, dict)
+    fields = [kind.field(i) for i in range(kind.num_fields)]
+    names = {field.name for field in fields}
+    for index, value in enumerate(values):
+        if value and (strange := [n for n in value if n not in names and value[n] is not None]):
+            raise _unfit(index, value, kind, f"the type has no field {strange[0]!r}")
+    if not fields:
+        return pa.array(values, kind)
+    columns = [
+        column_of(
+            [None if value is None else value.get(field.name) for value in values], field.type
+        )
+        for field in fields
+    ]
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=_nulls(values))
 
 
-def may_round(text: bytes, kinds: Types) -> Iterator[str]:
-    """The columns of floats for which the lines may have an integer that Arrow's reader rounds."""
-    block = pa.array([text])
-    floats = [(name, leaf) for name, kind in kinds.items() for leaf in _floats(name, kind)]
-    if not floats or not _matches(block, r"[:\[,\s]-?[0-9]{8,}"):
+def _maps(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    _check(values, kind, dict, list)
+    rows: list[list[tuple[Any, Any]] | None] = []
+    for index, value in enumerate(values):
+        try:
+            rows.append(None if value is None else _pairs(value, kind.key_type))
+        except ValueError as exc:
+            raise _unfit(index, value, kind, str(exc)) from exc
+    keys, offsets = inside(rows, lambda flat: column_of([k for k, _ in flat], kind.key_type))
+    items, _ = inside(rows, lambda flat: column_of([v for _, v in flat], kind.item_type))
+    return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=_nulls(values))
+
+
+def _pairs(value: Any, key_type: pa.DataType) -> list[tuple[Any, Any]]:
+    """A map's keys and values, from an object, ``[["k", 1]]`` or ``[{"key": "k", "value": 1}]``."""
+    if isinstance(value, dict):
+        # The name of a member is text, and may stand for a number.
+        is_number = pa.types.is_integer(key_type)
+        return [(msgspec.Raw(k) if is_number else k, v) for k, v in value.items()]
+    pairs = []
+    for item in value:
+        if isinstance(item, dict) and set(item) <= {"key", "value"}:
+            item = [item.get("key"), item.get("value")]
+        if not isinstance(item, list) or len(item) != 2:
+            raise ValueError("an entry is not a key and a value")
+        if item[0] is None:
+            raise ValueError("a key is null")
+        pairs.append((item[0], item[1]))
+    return pairs
+
+
+def inside(values: Sequence[Any], column: Callable[[list[Any]], Made]) -> tuple[Made, list[int]]:
+    """What is made of all items of lists, and where each begins. Errors have the list's row."""
+    offsets = list(accumulate((len(value or ()) for value in values), initial=0))
+    try:
+        return column(list(chain.from_iterable(filter(None, values)))), offsets
+    except Unreadable as exc:
+        exc.index = bisect.bisect_right(offsets, exc.index) - 1
+        raise
+
+
+def _nulls(values: Sequence[Any]) -> pa.Array:
+    return pa.array([value is None for value in values], pa.bool_())
+
+
+def _check(values: Sequence[Any], kind: pa.DataType, *allowed: type) -> None:
+    """Raise Unreadable for the first value that is of none of these JSON types."""
+    if set(map(type, values)) <= {NoneType, *allowed}:
         return
-    for name, (key, kind) in floats:
-        digits = 8 if kind.bit_width <= 32 else 16
-        keys = "|".join(re.escape(json.dumps(key, ensure_ascii=a)) for a in (True, False))
-        if _matches(
-            block,
-            rf"(?:{keys})\s*:\s*(?:[\[\s0-9.,eE+-]*[\[\s,])?-?[0-9]{{{digits},}}",
-        ):
-            yield name
+    for index, value in enumerate(values):
+        if type(value) not in (NoneType, *allowed):
+            if isinstance(value, Repeated):
+                raise _unfit(index, value, kind, f"it has the name {value.name!r} twice")
+            raise _unfit(index, value, kind, f"it is {KINDS[type(value)]}")
 
 
-def has_infinite(column: pa.Array) -> bool:
-    """Whether Arrow's reader has made a number infinite: it does so for float32, at any depth."""
-    if pa.types.is_float32(column.type):
-        return bool(pc.any(pc.is_inf(column)).as_py())
-    if pa.types.is_struct(column.type):
-        return any(map(has_infinite, column.flatten()))
-    return pa.types.is_list(column.type) and has_infinite(column.flatten())
+def _unfit(index: int, value: Any, kind: pa.DataType, why: str) -> Unreadable:
+    return Unreadable(index, written(value), f"is not {named(kind)}: {why}")
 
 
-def _matches(block: pa.Array, pattern: str) -> bool:
-    return bool(pc.match_substring_regex(block, pattern)[0].as_py())
-
-
-def _floats(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
-    if pa.types.is_floating(kind):
-        yield name, kind
-    elif pa.types.is_struct(kind):
-        for field in fields_of(kind):
-            yield from _floats(field.name, field.type)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _floats(name, kind.value_type)
-
-
-def split_off(text: bytes, names: set[str]) -> tuple[bytes, dict[str, list[bytes | None]]]:
-    """The lines without the columns of these names, and those columns' cells as JSON.
+def of_cells(texts: Iterable[str | None], kind: pa.DataType) -> pa.Array:
+    """A column of lists, structs or maps in JSON, or of bytes in base64, as ``query`` writes them.
 
     Raises:
-        msgspec.DecodeError: A line is not an object.
-        Unreadable: A line has a name twice.
+        Unreadable: A text is not a value of the type.
     """
-    if not names:
-        return text, {}
-    cells: dict[str, list[bytes | None]] = {name: [] for name in names}
-    rest: list[dict[str, msgspec.Raw]] = []
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        row = _ROWS.decode(line)
-        if isinstance(decoded := decode(line), Repeated):
-            raise Unreadable(len(rest), line.decode(), f"has the name {decoded.name!r} twice")
-        for name, found in cells.items():
-            raw = row.pop(name, None)
-            found.append(None if raw is None or bytes(raw) == b"null" else bytes(raw))
-        rest.append(row or {MEMBER: msgspec.Raw(b"null")})
-    return msgspec.json.Encoder().encode_lines(rest), cells
+    values: list[Any] = []
+    for index, text in enumerate(texts):
+        try:
+            values.append(text if is_binary(kind) or text is None else _cell(text.strip()))
+        except ValueError as exc:
+            raise Unreadable(index, text, f"is not {named(kind)}: {exc}") from exc
+    return column_of(values, kind)
 
 
-def cell_column(cells: list[bytes | None], kind: pa.DataType) -> pa.Array:
-    """A column from cells that were split off.
-
-    Raises:
-        Unreadable: A cell is not of the type.
-    """
-    return from_cells(cells, kind, lambda cell: _cell(cell, kind))
-
-
-def _cell(cell: bytes, kind: pa.DataType) -> Any:
-    if is_text(kind) and not cell.startswith(b'"'):
-        return cell.decode()
-    return from_json(decode(cell), kind)
+def _cell(text: str) -> Any:
+    if not text:
+        return None
+    value, end = decoded(text)
+    if end < len(text):
+        raise ValueError("text follows the value")
+    return value

@@ -8,23 +8,18 @@ import codecs
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterator
-from itertools import chain, islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from ..exits import USAGE, CommandFailed
 from .type_names import parse_column_types
 
-Block = TypeVar("Block")
-
 STANDARD_INPUT = "-"
 PACKED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 BLOCK_BYTES = 4 * 1024**2  # of text parsed at a time
-HELD_BYTES = 32 * 1024**2
-"""Maximum text kept in memory between two passes; a larger file is read twice."""
 HEAD_BYTES = 256 * 1024
 _MARKS = {
     codecs.BOM_UTF32_LE: "utf-32",
@@ -149,41 +144,6 @@ def _whole_lines(path: Path) -> tuple[int, bool]:
                 return start + found + 1, start + found + 1 < size
             end = start
     return size, False  # a single line: its header, or nothing
-
-
-class Passes(Generic[Block]):
-    """Two passes over the blocks of an input: one to infer the types, one to read.
-
-    For a pipe the first pass sees only the first block.
-    """
-
-    def __init__(
-        self, blocks: Iterator[Block], read_again: Callable[[], Iterator[Block]], comes_once: bool
-    ) -> None:
-        self._blocks = blocks
-        self._read_again = read_again
-        self._comes_once = comes_once
-        self._held: list[Block] = []
-        self._bytes = 0
-
-    def first(self, nbytes: Callable[[Block], int]) -> Iterator[Block]:
-        """The blocks for inferring the types."""
-        for block in islice(self._blocks, 1) if self._comes_once else self._blocks:
-            yield block
-            self._bytes += nbytes(block)
-            self._held = [*self._held, block] if self._holds_all else []
-
-    def again(self) -> Iterator[Block]:
-        """The blocks of the first pass again."""
-        return iter(self._held) if self._holds_all else self._read_again()
-
-    def second(self) -> Iterator[Block]:
-        """All blocks."""
-        return chain(self._held, self._blocks) if self._comes_once else self.again()
-
-    @property
-    def _holds_all(self) -> bool:
-        return self._comes_once or self._bytes <= HELD_BYTES
 
 
 def _checked_head(name: str, head: bytes) -> bytes:

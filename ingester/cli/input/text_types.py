@@ -7,33 +7,31 @@ text, an integer beyond 64 bits becomes a decimal, and a number becomes a double
 prints as the same number with as many digits (``tests/cli/test_text_inputs.py``).
 """
 
-import enum
 import re
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .text_values import cleaned, readable_as
+from .text_values import cleaned, is_text, readable_as
 
 _EXACT_DIGITS = 15  # a double represents any decimal number of this many digits
 _EXACT_INTEGER = 2**53
 _MOST_DIGITS = 38  # precision of decimal128
-# Quick test for numbers; candidates are then parsed.
-_NUMBER = r"^-?(?:(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
+# Quick test of the first texts; candidates are then parsed.
+_NUMBERS = r"^-?(?:(?:0|[1-9][0-9]*)?(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))$"
 _HEAD = 8
 
 
-class TextKind(enum.Enum):
-    """The kind of value that represents all texts so far."""
-
-    NOTHING = enum.auto()
-    BOOL = enum.auto()
-    NUMBER = enum.auto()
-    DATE = enum.auto()
-    LOCAL = enum.auto()
-    INSTANT = enum.auto()
-    TEXT = enum.auto()
+# Types of text in the order of preference. Any column may begin with any of them.
+_NUMBER, _LOCAL, _INSTANT = (
+    pa.float64(),  # or another one: see Numbers
+    (pa.timestamp("us"), pa.timestamp("ns")),
+    (pa.timestamp("us", "UTC"), pa.timestamp("ns", "UTC")),
+)
+_KINDS = (_NUMBER, pa.bool_(), pa.date32(), *_LOCAL, *_INSTANT)
+_WIDER = {pa.date32(): _LOCAL, _LOCAL[0]: _LOCAL[1:], _INSTANT[0]: _INSTANT[1:]}
+"""Types that also hold all values of a type."""
 
 
 class Numbers:
@@ -57,7 +55,7 @@ class Numbers:
             except pa.ArrowException:
                 integers = None
             if integers is not None and integers.cast(pa.string()).equals(texts):
-                self._add_integers(integers)
+                self.add_integers(integers)
                 return True
         try:
             values = texts.cast(pa.float64())
@@ -80,8 +78,11 @@ class Numbers:
             return pa.decimal128(_MOST_DIGITS, self.scale)
         return pa.string()
 
-    def _add_integers(self, values: pa.Array) -> None:
+    def add_integers(self, values: pa.Array) -> None:
+        """Add these numbers, an int64 column."""
         ends = pc.min_max(values).as_py()
+        if ends["min"] is None:
+            return
         largest = max(abs(ends["min"]), abs(ends["max"]))
         self.whole_digits = max(self.whole_digits, len(str(largest)))
         if largest > _EXACT_INTEGER:
@@ -121,73 +122,52 @@ class TextColumn:
     """
 
     def __init__(self, *, numbers: bool = True, decimal_comma: bool = False) -> None:
-        self.kind = TextKind.NOTHING
         self._numbers = Numbers() if numbers else None
         self._comma = decimal_comma
-        self._unit = "us"
+        self._kind: pa.DataType | None = None
         self._words = False
 
     def add(self, texts: pa.Array) -> None:
         """Add these texts. Nulls are ignored."""
-        if self.kind is TextKind.TEXT:
+        if self._kind is not None and is_text(self._kind):
             return
         texts = texts.drop_null()
         if not len(texts) or (not self._words and self._adds(texts)):
             return
-        rest = cleaned(texts) if self._numbers is not None else texts
-        rest = rest.drop_null()
+        rest = cleaned(texts).drop_null() if self._numbers is not None else texts
         self._words = self._words or len(rest) < len(texts)
         if len(rest) and not self._adds(rest):
-            self.kind = TextKind.TEXT
+            self._kind = pa.string()
 
     def type(self) -> pa.DataType:
         """The type that holds all texts; null if there are none."""
-        if self.kind is TextKind.NOTHING:
+        if self._kind is None:
             return pa.string() if self._words else pa.null()
-        if self.kind is TextKind.NUMBER:
-            assert self._numbers is not None
+        if self._kind == _NUMBER and self._numbers is not None:
             return self._numbers.type()
-        return {
-            TextKind.BOOL: pa.bool_(),
-            TextKind.DATE: pa.date32(),
-            TextKind.LOCAL: pa.timestamp(self._unit),
-            TextKind.INSTANT: pa.timestamp(self._unit, "UTC"),
-            TextKind.TEXT: pa.string(),
-        }[self.kind]
+        return self._kind
 
     def _adds(self, texts: pa.Array) -> bool:
         """Whether these texts fit the texts seen before."""
-        known = self.kind
-        if known in (TextKind.NOTHING, TextKind.NUMBER) and self._add_numbers(texts):
-            self.kind = TextKind.NUMBER
-        elif known in (TextKind.NOTHING, TextKind.BOOL) and self._numbers and _are_bool(texts):
-            self.kind = TextKind.BOOL
-        elif known in (TextKind.NOTHING, TextKind.DATE) and _are_all(texts, pa.date32()):
-            self.kind = TextKind.DATE
-        elif known in (TextKind.NOTHING, TextKind.DATE, TextKind.LOCAL) and self._are_times(
-            texts, None
-        ):
-            self.kind = TextKind.LOCAL
-        elif known in (TextKind.NOTHING, TextKind.INSTANT) and self._are_times(texts, "UTC"):
-            self.kind = TextKind.INSTANT
-        else:
-            return False
-        return True
+        kinds = _KINDS if self._kind is None else (self._kind, *_WIDER.get(self._kind, ()))
+        found = next((kind for kind in kinds if self._are(texts, kind)), None)
+        self._kind = self._kind if found is None else found
+        return found is not None
+
+    def _are(self, texts: pa.Array, kind: pa.DataType) -> bool:
+        if kind == _NUMBER or pa.types.is_boolean(kind):
+            if self._numbers is None:
+                return False
+            return _are_bool(texts) if kind != _NUMBER else self._add_numbers(texts)
+        return readable_as(texts.slice(0, _HEAD), kind) and readable_as(texts, kind)
 
     def _add_numbers(self, texts: pa.Array) -> bool:
-        if self._numbers is None or not _might_be(_NUMBER, texts, self._comma):
-            return False
         if self._comma:
             texts = pc.replace_substring(texts, ",", ".")
+        head = texts.slice(0, _HEAD).to_pylist()
+        if self._numbers is None or not all(re.match(_NUMBERS, text) for text in head):
+            return False
         return self._numbers.add(texts)
-
-    def _are_times(self, texts: pa.Array, zone: str | None) -> bool:
-        units = ("us", "ns") if self._unit == "us" else ("ns",)
-        for unit in units:
-            if _are_all(texts, pa.timestamp(unit, zone)):
-                self._unit = unit
-                return True
-        return False
 
 
 def _has_letters(texts: pa.Array) -> bool:
@@ -211,15 +191,5 @@ def _survive(texts: pa.Array, values: pa.Array) -> bool:
     return all(map(survives, texts.filter(other).to_pylist()))
 
 
-def _might_be(pattern: str, texts: pa.Array, comma: bool) -> bool:
-    """Whether the first few texts match, which excludes most columns that are not numbers."""
-    head = texts.slice(0, _HEAD).to_pylist()
-    return all(re.match(pattern, text.replace(",", ".") if comma else text) for text in head)
-
-
 def _are_bool(texts: pa.Array) -> bool:
     return bool(pc.all(pc.match_substring_regex(texts, r"^(?i:true|false)$")).as_py())
-
-
-def _are_all(texts: pa.Array, kind: pa.DataType) -> bool:
-    return readable_as(texts.slice(0, _HEAD), kind) and readable_as(texts, kind)

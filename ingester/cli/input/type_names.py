@@ -11,27 +11,12 @@ import pyarrow as pa
 
 from ..exits import USAGE, CommandFailed
 
+_INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+_FLOATS = ["float32", "float", "float64", "double"]
 _PLAIN: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "boolean": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "uint8": pa.uint8(),
-    "uint16": pa.uint16(),
-    "uint32": pa.uint32(),
-    "uint64": pa.uint64(),
-    "float32": pa.float32(),
-    "float": pa.float32(),
-    "float64": pa.float64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "date32": pa.date32(),
-    "date32[day]": pa.date32(),
-}
+    name: pa.type_for_alias(name)
+    for name in ["bool", "boolean", *_INTEGERS, *_FLOATS, "string", "binary", "date32"]
+} | {"date": pa.date32(), "date32[day]": pa.date32()}
 KNOWN = (
     "bool, int8 to int64, uint8 to uint64, float32, float64, string, binary, date,"
     " timestamp (UTC), timestamp_ntz (no zone), decimal(20,4), list<int64>,"
