@@ -247,12 +247,19 @@ def decode_changelog(data: bytes) -> Changelog:
         end = _end_line.decode(last).end
         actions: tuple[Action, ...] = tuple(_action_lines.decode_lines(body))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise DamagedFile(str(exc)) from exc
+        raise _undecodable(exc) from exc
     if end != len(actions):
         raise DamagedFile(f"it ends after {len(actions)} actions, and should have {end}")
     _check_lineage(lineage)
     _check_bound(lineage, rest)
     return Changelog(lineage, actions, len(data))
+
+
+def _undecodable(exc: Exception) -> DamagedFile:
+    # Well-formed, with a field, an action or a value that this release does not know.
+    newer = isinstance(exc, msgspec.ValidationError)
+    advice = ": a newer version of the ingester may have written it" if newer else ""
+    return DamagedFile(f"{exc}{advice}")
 
 
 def _check_lineage(lineage: Lineage) -> None:
@@ -276,7 +283,7 @@ def decode_commit(data: bytes) -> CommitRecord:
     try:
         return _commit.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise DamagedFile(str(exc)) from exc
+        raise _undecodable(exc) from exc
 
 
 def encode_snapshot(state: TableState) -> bytes:
@@ -314,7 +321,7 @@ def decode_snapshot(data: bytes) -> TableState:
         draft = StateDraft(EMPTY)
         draft.apply(a.add() if isinstance(a, LazyAdd) else a for a in body.actions)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ActionRefused) as exc:
-        raise DamagedFile(str(exc)) from exc
+        raise _undecodable(exc) from exc
     except (pa.ArrowException, OSError) as exc:
         raise DamagedFile(f"it does not decompress: {exc}") from exc
     return draft.finish(body.version, body.uid, ((body.version, body.uid),))
