@@ -196,7 +196,7 @@ class OriginTable:
 
     def verdict(self, sequence: int) -> OriginVerdict:
         """Return the status of a sequence that is not under way. Thread-safe."""
-        tenure = _tenure_at(self.tenures, sequence)
+        tenure = _tenure_at(self.tenures, self.runs, sequence)
         if tenure is not None:
             if sequence <= tenure.last:
                 return DUPLICATE
@@ -211,14 +211,14 @@ class OriginTable:
 
     def covered(self, sequence: int) -> frozenset[PartitionKey]:
         """Return the partitions whose files have a new sequence that this daemon never had."""
-        tenure = _tenure_at(self.tenures, sequence)
+        tenure = _tenure_at(self.tenures, self.runs, sequence)
         if tenure is None or not tenure.ahead:
             return frozenset()
         return frozenset(key for key, last in tenure.ahead.items() if sequence <= last)
 
     def content(self, sequence: int) -> Content | None:
         """Return what a durable sequence contained; None if that is not known."""
-        tenure = _tenure_at(self.tenures, sequence)
+        tenure = _tenure_at(self.tenures, self.runs, sequence)
         found = None
         if tenure is not None and sequence <= tenure.last:
             found = tenure.content(sequence)
@@ -246,7 +246,7 @@ class OriginTable:
         partitions.
         """
         self.spec_id = None
-        self.runs = [run._replace(ahead={}) for run in self.runs]
+        self.runs = [run.without_partitions() for run in self.runs]
         for tenure in self.tenures:
             tenure.ahead = {}
 
@@ -268,7 +268,7 @@ class OriginTable:
             None if all are the process's own, duplicates, or in files.
         """
         for run, end in with_ends(self.runs):
-            start = max(first, run.first, run.upto + 1)
+            start = max(first, run.first, run.settled + 1)
             if (last := _held_to(self.tenures, run, end)) is not None:
                 start = max(start, last + 1)
             if run.owner != process and start < end:
@@ -370,8 +370,10 @@ class OriginTable:
                 one.first == run.first < one.end and one.process == process for one in self.tenures
             ):
                 tenure = self._add(run.first, process)
-                tenure.applied = run.upto
-                tenure.ahead = dict(run.ahead)
+                tenure.applied = run.settled
+                tenure.ahead = {
+                    partition: last for partition, last in run.ahead.items() if last > run.settled
+                }
                 tenure.end = tenure.end_in(self.runs)
         self.move(Event.CLAIM, process)
 
@@ -425,9 +427,21 @@ class OriginTable:
         return made
 
 
-def _tenure_at(tenures: tuple[Tenure, ...], sequence: int) -> Tenure | None:
+def _tenure_at(
+    tenures: tuple[Tenure, ...], runs: list[SequenceRun], sequence: int
+) -> Tenure | None:
     for tenure in reversed(tenures):
         if tenure.first <= sequence:
+            if sequence < tenure.end:
+                return tenure
+            break
+    else:
+        return None
+    # That one was taken over as a whole, and hides no other one of the same run.
+    run = run_at(runs, sequence)
+    first = 0 if run is None else run.first
+    for tenure in reversed(tenures):
+        if first <= tenure.first <= sequence < tenure.end:
             return tenure
     return None
 

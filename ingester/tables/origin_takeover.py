@@ -107,7 +107,8 @@ class OriginTakeover:
         if known is None or len(known.runs) < MOST_RUNS:
             return
         done = self.origins.done(one, self._process, state.writers)
-        runs = owned(origin_of(known, self._process, owned(known), known.at, done))
+        owner = (known.owner_id, known.owner_epoch)
+        runs = owned(origin_of(known, owner, owned(known), known.at, done))
         if len(runs) < MOST_RUNS:
             return
         owners = sorted({run.owner[0] for run in runs if run.owner is not None})

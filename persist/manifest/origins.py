@@ -23,8 +23,14 @@ and the look-up of an origin's progress ask it directly (tests/origins/test_one_
 Within a run sequences rise in log order, and a partition's files are a prefix of the log, so one
 number per partition is enough. A process lays an origin's rows out by another partition spec only
 when none of them waits under an earlier one; each number therefore holds for its spec's partition,
-and a row is in files if any of them says so. Beyond :data:`MAX_RUNS` the oldest run is merged with
-the next, under the later owner, if all of it is in files or its owner has nothing left to commit.
+and a row is in files if any of them says so.
+
+Beyond :data:`MAX_RUNS` a run is merged with the next, under the later owner, if all of it is in
+files (tests/origins/test_transactions_and_losses.py). Either it says so itself; or the origin's
+owner began above it, so that its client had sent all of it by then, and its own owner has nothing
+left to commit. The merged run says so for every partition of the table. Otherwise the runs stay
+apart: a client that has gone back may still send what is in no file. So of the sequences of a run
+that are not in files, only its owner ever wrote any, and that process knows which.
 """
 
 from __future__ import annotations
@@ -55,6 +61,10 @@ MOST_CONTENTS = 16
 
 NO_END = 2**63
 """A bound above all sequences, of which the highest is 2**63 - 1."""
+
+EVERY_PARTITION: PartitionKey = (-1, ())
+"""In ``ahead``: all partitions of this table. It says nothing about other tables, unlike
+``complete``, so no origin's durable sequence follows from it."""
 
 Process = tuple[str, int]
 """An ingester id and its epoch."""
@@ -119,15 +129,25 @@ class SequenceRun(NamedTuple):
         return -1 if self.complete is None else self.complete
 
     @property
+    def settled(self) -> int:
+        """The last sequence up to which all partitions of the table are in files; -1 for none."""
+        return max(self.upto, self.ahead.get(EVERY_PARTITION, -1))
+
+    @property
     def newest(self) -> int:
         """The last sequence that some partition's files have; -1 for none."""
         return max((self.upto, *self.ahead.values()))
 
     def has(self, sequence: int, partition: PartitionKey | None = None) -> bool:
         """Whether the rows of a sequence of this run are in files: a partition's, or all."""
-        if sequence <= self.upto:
+        if sequence <= self.settled:
             return True
         return partition is not None and sequence <= self.ahead.get(partition, -1)
+
+    def without_partitions(self) -> SequenceRun:
+        """The run without what single partitions have."""
+        every = {key: last for key, last in self.ahead.items() if key == EVERY_PARTITION}
+        return self._replace(ahead=every)
 
     def advanced(self, complete: int | None, ahead: Mapping[PartitionKey, int]) -> SequenceRun:
         """The run with further facts."""
@@ -135,8 +155,12 @@ class SequenceRun(NamedTuple):
         further = dict(self.ahead)
         for partition, sequence in ahead.items():
             further[partition] = max(sequence, further.get(partition, -1))
-        left = {partition: seq for partition, seq in further.items() if seq > upto}
-        return self._replace(complete=upto if upto >= 0 else None, ahead=left)
+        run = self._replace(complete=upto if upto >= 0 else None, ahead=further)
+        every = run.settled
+        left = {partition: seq for partition, seq in further.items() if seq > every}
+        if every > upto:
+            left[EVERY_PARTITION] = every
+        return run._replace(ahead=left)
 
 
 def runs_of(origin: OriginAction | None) -> list[SequenceRun]:
@@ -169,7 +193,7 @@ def origin_of(
         owner: the process that takes new sequences.
         done: tells whether all of a process's rows are in files.
     """
-    runs = _fewer(_folded(runs), done)
+    runs = _fewer(_folded(runs), owner, done)
     named = [
         OriginRun(run.first, *run.owner, run.complete, _as_tuple(run.ahead))
         for run in runs
@@ -250,6 +274,11 @@ def verdict_of(
     if run.has(sequence, partition):
         return DUPLICATE if own else IN_FILES
     return NEW if own else FOREIGN
+
+
+def of_every(ahead: Iterable[OriginAhead]) -> tuple[OriginAhead, ...]:
+    """The part of ``ahead`` that holds whatever the partitions are."""
+    return tuple(one for one in ahead if (one.spec_id, one.values) == EVERY_PARTITION)
 
 
 def durable_of(origin: OriginAction) -> int | None:
@@ -338,18 +367,27 @@ def _folded(runs: list[SequenceRun]) -> list[SequenceRun]:
     return runs
 
 
-def _fewer(runs: list[SequenceRun], done: Done) -> list[SequenceRun]:
+def _fewer(runs: list[SequenceRun], owner: Process, done: Done) -> list[SequenceRun]:
     runs = list(runs)
     at = 0
     while len(runs) > MAX_RUNS and at + 1 < len(runs):
         older, later = runs[at], runs[at + 1]
-        in_files = older.upto >= later.first - 1
-        if not in_files and (older.owner is None or not done(older.owner)):
+        if older.settled < later.first - 1 and not (
+            _began_above(runs, at, owner) and older.owner is not None and done(older.owner)
+        ):
             at += 1
             continue
-        merged = later.advanced(older.complete, older.ahead)
+        # Not ``complete``: another table may have earlier sequences of the origin in buffers.
+        ahead = {**older.ahead, EVERY_PARTITION: later.first - 1}
+        merged = later.advanced(older.complete, ahead)
         runs[at : at + 2] = [merged._replace(first=older.first)]
     return runs
+
+
+def _began_above(runs: list[SequenceRun], at: int, owner: Process) -> bool:
+    """Whether the lowest run of ``owner`` is above the run at this index."""
+    lowest = next((index for index, run in enumerate(runs) if run.owner == owner), None)
+    return lowest is not None and lowest > at
 
 
 def _as_map(ahead: Iterable[OriginAhead]) -> dict[PartitionKey, int]:

@@ -47,6 +47,7 @@ from persist.manifest import (
 )
 from persist.manifest.actions import is_push_mark
 from persist.manifest.lineage import read_floor
+from persist.manifest.origins import of_every
 from persist.manifest.table_versions import read_gone
 from persist.store import ObjectStore
 
@@ -173,8 +174,8 @@ def _without_partitions(origin: OriginAction) -> OriginAction:
 
     No buffer has rows of it then, so nothing of it is in only some partitions.
     """
-    runs = tuple(msgspec.structs.replace(run, ahead=()) for run in origin.runs)
-    return msgspec.structs.replace(origin, ahead=(), runs=runs)
+    runs = tuple(msgspec.structs.replace(run, ahead=of_every(run.ahead)) for run in origin.runs)
+    return msgspec.structs.replace(origin, ahead=of_every(origin.ahead), runs=runs)
 
 
 def _applied(old: TableState, new: TableState) -> Iterator[Action]:

@@ -23,6 +23,7 @@ from tests.origins.test_two_daemons import (
     Stream,
     World,
 )
+from tests.origins.two_daemons import TABLE
 
 OPS = st.one_of(
     *3 * [st.builds(Stream, DAEMON, st.just(0), st.integers(1, 3), st.integers(0, 2))],
@@ -58,8 +59,8 @@ class Source(World):
         self.daemons[index].lose_disk()
 
     def check(self) -> None:
-        self.check_nothing_is_doubled()
-        upto = self.store.durable_state(self.store.state)
+        self.check_files()
+        upto = self.store.durable_state(self.store.states[TABLE])
         lost = [each for each in self.batches if each <= upto and not self.in_files(each)]
         assert not lost, (upto, lost, self.store.origin)
 
@@ -73,7 +74,7 @@ def live_through(*ops: Op) -> None:
     source.do(Stream(0, 0, max(1, len(source.batches)), 0))
     source.finish()
     source.check()
-    assert source.store.durable_state(source.store.state) == source.newest
+    assert source.store.durable_state(source.store.states[TABLE]) == source.newest
     assert all(source.in_files(sequence) for sequence in source.batches)
 
 

@@ -16,12 +16,14 @@ from persist.manifest import (
     rebase,
 )
 from persist.manifest.origins import (
+    EVERY_PARTITION,
     MAX_RUNS,
     Process,
     SequenceRun,
     durable_of,
     fresh,
     further,
+    of_every,
     origin_of,
     owned,
     run_at,
@@ -99,6 +101,29 @@ def test_a_run_wholly_in_files_is_merged_with_the_next_whatever_its_owner() -> N
     assert len(owned(origin)) == MAX_RUNS
     assert may_commit(origin, 3, A)
     assert all(in_files(origin, sequence, P) for sequence in range(10, 400))
+
+
+def test_a_merged_run_says_that_what_was_below_the_next_is_in_files() -> None:
+    origin = fresh("o", A)
+    for turn in range(1, 40):
+        origin = taken_over(origin, ("d", turn), turn * 10, "now", lambda other: True)
+    assert all(in_files(origin, sequence, key) for sequence in (0, 5, 309) for key in (P, Q))
+    assert not in_files(origin, 395, P)
+    assert durable_of(origin) is None  # another table may have some of these in buffers
+    assert not owned(origin)[0].without_partitions().ahead.keys() - {EVERY_PARTITION}
+    # An earlier release reads it as one more partition.
+    assert of_every(origin.ahead) == (OriginAhead(-1, (), 319),)
+
+
+def test_what_a_client_that_went_back_may_still_send_is_not_merged() -> None:
+    origin = fresh("o", A)
+    for turn in range(1, 7):
+        origin = taken_over(origin, ("d", turn), turn * 10, "now")
+    for first in (65, 55, 45):
+        origin = taken_over(origin, B, first, "now")
+    origin = taken_over(origin, B, 5, "now", lambda other: True)
+    assert len(owned(origin)) > MAX_RUNS
+    assert all(may_commit(origin, sequence, B) for sequence in range(5, 80))
 
 
 def test_an_origin_without_runs_belongs_to_any_process_with_rows_of_it() -> None:
