@@ -11,6 +11,7 @@ Arrow would change are refused.
 import bisect
 import datetime
 import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -314,7 +315,9 @@ def _leaves(
 
 
 def check_objects(data: Any) -> None:
-    """Refuse a Polars frame with Python objects, which would become memory addresses."""
+    """Refuse a Polars frame with Python objects, which would become memory addresses, or with
+    128-bit integers, which Arrow lacks.
+    """
     polars = sys.modules.get("polars")
     frame = getattr(polars, "DataFrame", None)  # absent while another thread is importing it
     if polars is None or frame is None or not isinstance(data, frame):
@@ -324,6 +327,11 @@ def check_objects(data: Any) -> None:
             raise InvalidRequest(
                 f"column {column!r} holds Python objects, which a table cannot store: convert them"
                 " to text, numbers or structs"
+            )
+        if wide := re.search(r"U?Int128", str(kind)):
+            raise InvalidRequest(
+                f"column {column!r}: Arrow has no {wide[0]}: cast it to Int64, Decimal(38, 0) or"
+                " String"
             )
 
 

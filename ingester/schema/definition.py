@@ -48,7 +48,7 @@ def automatic_definition(sent: pa.Schema) -> TableDefinition:
         raise BadRequest(
             "a table needs at least one column with a type; this batch has none"
             if not len(sent)
-            else f"columns {sent.names} have no type yet: all values are null"
+            else f"columns {sent.names} have no type yet (null, or null inside): send their types"
         )
     schema = pa.schema(fields)
     spec = default_spec(schema)

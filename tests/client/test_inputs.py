@@ -192,6 +192,10 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
             pl.DataFrame({"o": pl.Series([object()], dtype=pl.Object)}),
             "'o' holds Python objects",
         ),
+        (
+            pl.DataFrame({"v": pl.Series([[2**100]], dtype=pl.List(pl.Int128))}),
+            r"column 'v': Arrow has no Int128: cast it to Int64, Decimal\(38, 0\) or String",
+        ),
         ([{"d": NOON.date()}, {"d": NOON}], "column 'd' has dates and times: make all of them"),
         (
             [{"s": [{"t": NOON}, {"t": NOON.replace(tzinfo=None)}]}],

@@ -284,7 +284,29 @@ NAMES = [
         for name in ("_prisma_migrations", "Order Details", "Größen", "select")
     ),
 ]
+_EXTREMES = (
+    f"VALUES (1, -32768, -2147483648, {-(2**63)}, '-0', '-0', '-{'9' * 28}.{'9' * 10}', false, '',"
+    " '', '0001-01-01', '0001-01-01 00:00', '0001-01-01 00:00+00'),"
+    f" (2, 32767, 2147483647, {2**63 - 1}, '-3.4028235e38', '1.7976931348623157e308',"
+    " '0.0000000001', true, 'NULL', '\\x00ff', '9999-12-31', '9999-12-31 23:59:59.999999',"
+    " '9999-12-31 23:59:59.999999+00'),"
+    " (3, 0, 0, 0, 'NaN', 'NaN', 0, null, '\\N', '\\x', '1582-10-10', '1582-10-10', '1969-12-31'),"
+    " (4, 0, 0, 0, '-Infinity', 'Infinity', 0, null, 'é😀', null, null, null, null),"
+    " (5, 0, 0, 0, '1e-45', '5e-324', -0.5, null, null, null, null, null, null)"
+)
 VALUES = [
+    _story(
+        "extremes",
+        _table(
+            "extremes",
+            "id int PRIMARY KEY, i2 int2, i4 int4, i8 int8, f4 float4, f8 float8,"
+            " n numeric(38, 10), b bool, t text, x bytea, d date, at timestamp, utc timestamptz",
+            _EXTREMES,
+        ),
+        "DELETE FROM extremes",
+        f"INSERT INTO extremes {_EXTREMES}",
+        "UPDATE extremes SET i2 = -1 - i2, i4 = -1 - i4, i8 = -1 - i8, n = -n, f4 = -f4, f8 = -f8",
+    ),
     _story(
         "labelled",
         [
