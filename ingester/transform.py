@@ -87,7 +87,8 @@ class RowTransformer(Transformer):
     Each value is converted to a Python object and back, which takes some microseconds: about a
     hundred times as long as Arrow's functions.
 
-    Times with a zone are in UTC. Nanosecond times and durations are integers, because Python has
+    Times with a zone are in UTC, and a time has to be returned with a zone if its column has one,
+    and else without. Nanosecond times and durations are integers, because Python has
     no type for them.
     """
 
@@ -211,11 +212,22 @@ def _column(values: list[Any], field: pa.Field) -> pa.Array:
         raise ValueError(f"column {field.name!r} of {field.type}: {exc}") from exc
     if isinstance(column, pa.ChunkedArray):
         raise ValueError(f"column {field.name!r} of {field.type}: the values are too many")
+    if pa.types.is_timestamp(field.type):
+        _check_zones(values, field)
     if _may_lose(field.type):
         for value, kept in zip(values, column.to_pylist(), strict=True):
             if not _is_kept(value, kept):
                 raise ValueError(f"column {field.name!r}: {value!r} does not fit {field.type}")
     return column
+
+
+def _check_zones(values: list[Any], field: pa.Field) -> None:
+    """Refuse local times for moments, and the reverse: pyarrow takes a local time as UTC."""
+    zoned = field.type.tz is not None
+    for value in values:
+        if isinstance(value, dt.datetime) and (value.tzinfo is not None) != zoned:
+            has = "no" if zoned else "a"
+            raise ValueError(f"column {field.name!r} of {field.type}: {value!r} has {has} zone")
 
 
 def _may_lose(kind: pa.DataType) -> bool:
@@ -239,7 +251,8 @@ def _is_kept(value: Any, kept: Any) -> bool:
         given = value.items() if isinstance(value, Mapping) else value
         return len(given) == len(kept) and all(map(_is_kept, given, kept))
     if isinstance(kept, dt.datetime) and isinstance(value, dt.datetime):
-        return _in_utc(value) == _in_utc(kept)
+        zones = value.tzinfo is None, kept.tzinfo is None
+        return zones[0] == zones[1] and _in_utc(value) == _in_utc(kept)
     if isinstance(value, dt.datetime):
         return bool(value == dt.datetime.combine(kept, dt.time(), value.tzinfo))
     if isinstance(kept, dt.date | dt.time | dt.timedelta) and isinstance(value, int):
@@ -250,5 +263,5 @@ def _is_kept(value: Any, kept: Any) -> bool:
 
 
 def _in_utc(moment: dt.datetime) -> dt.datetime:
-    """Return a moment without its zone; a naive one is taken as UTC, as in pyarrow."""
+    """Return a moment in UTC, without its zone; a local time as it is."""
     return moment if moment.tzinfo is None else moment.astimezone(dt.UTC).replace(tzinfo=None)

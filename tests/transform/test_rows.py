@@ -106,6 +106,10 @@ NOON = dt.datetime(2026, 11, 21, 12, 0, 0, 5)
     [
         (pa.timestamp("s"), NOON.replace(microsecond=0), NOON),
         (pa.timestamp("ms", "UTC"), NOON.replace(microsecond=0, tzinfo=dt.UTC), NOON),
+        (pa.timestamp("us", "UTC"), NOON.replace(tzinfo=dt.UTC), NOON),
+        (pa.timestamp("us"), NOON, NOON.replace(tzinfo=dt.UTC)),
+        (pa.timestamp("ns", "UTC"), NOON.replace(tzinfo=dt.UTC), NOON),
+        (pa.list_(pa.timestamp("us", "UTC")), [NOON.replace(tzinfo=dt.UTC)], [NOON]),
         (pa.date32(), NOON.date(), NOON),
         (pa.date32(), dt.datetime(2026, 11, 21), NOON),
         (pa.duration("s"), dt.timedelta(seconds=3), dt.timedelta(microseconds=3)),
