@@ -495,6 +495,14 @@ def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, 
             {"table": [("v", pa.list_(pa.string()))]},
             "row 1, column 'v': '[\"\\\\ud800\"]' is not list<item: string>: it has half",
         ),
+        (
+            "a.jsonl",
+            b'{"n":1}\n{"v":[1,NaN]}',
+            {"types": ["v=string"]},
+            "row 2: '{\"v\":[1,NaN]}' has an object or list that cannot be kept as text",
+        ),
+        ("a.jsonl", b'{"v":"x"}{"v":[2]}\n', {"types": ["v=string"]}, "cannot be kept as text"),
+        ("a.csv", b"v\n", {"types": [f"v={'list<' * 3000}int64{'>' * 3000}"]}, "more than 60"),
         ("a.csv", b"v\n", {"types": ["v=integer"]}, "type 'integer' is unknown; known are bool"),
         ("a.csv", b"v\n", {"types": ["v"]}, "'v' is not name=type"),
         ("a.csv", b"v\n", {"types": ["v=decimal(39,2)"]}, "the precision must be 1 to 38"),
@@ -519,6 +527,13 @@ def test_a_key_may_be_escaped_and_nan_may_be_bare(read: Read) -> None:
     assert str(read("a.jsonl", '{"v":-0}\n').column("v").to_pylist()) == "[-0.0]"
     kept = read("a.jsonl", '{"v":{"a":1,"a":2}, "w":5}\n', types=["v=string"])
     assert kept.to_pylist() == [{"v": '{"a":1,"a":2}', "w": 5}]
+    mixed = '{"v":[1, 2.50 ]}\n\n{"v":true}{"w":1}\n'
+    with pytest.raises(CommandFailed, match=r"row 2: .* cannot be kept as text"):
+        read("a.jsonl", mixed, types=["v=string"])
+    kept = read("a.jsonl", mixed.replace("}{", "}\n{"), types=["v=string"])
+    assert kept.column("v").to_pylist() == ["[1, 2.50 ]", "true", None]
+    beside = read("a.jsonl", '{"v":-0, "f":NaN}\n{"v":1.50}\n', types=["v=string"])
+    assert beside.column("v").to_pylist() == ["-0", "1.50"]
 
 
 _NAMES = st.sampled_from(["a", "b", "\\u0061", '\\"', "\\u0022", "\\\\", "\\\\u0022"])

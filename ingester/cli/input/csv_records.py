@@ -138,6 +138,8 @@ def _broken(text: bytes, dialect: Dialect) -> BrokenRecord:
             why += '; if \\" is a quote, use --escape "\\"'
     else:
         why = f"{shown!r} has a quote, but is not quoted"
+        if text[at - 1 : at] == (dialect.escape or "\\").encode():
+            return BrokenRecord(column, f"{why}; a quote is escaped only inside of quotes")
     return BrokenRecord(column, f"{why}; if quotes are ordinary characters, use --no-quotes")
 
 

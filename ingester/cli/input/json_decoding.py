@@ -128,18 +128,22 @@ def written(value: Any) -> str:
     return _ENCODER.encode(value).decode()
 
 
-def written_cells(text: bytes, name: str) -> list[str | None]:
-    """A column's values as they are written, but strings without their quotes and escapes.
+def as_written(text: bytes, name: str, values: list[Any]) -> list[str | None]:
+    """A column's values as they are written in these lines. Strings stay.
 
     Raises:
-        Unreadable: A line is not an object, or has NaN, which JSON has not.
+        Unreadable: There are lists or objects, and a line is not one object, or has NaN, which
+            msgspec does not read.
     """
+    if {list, dict, Repeated}.isdisjoint(map(type, values)):
+        return [v if v is None or isinstance(v, str) else written(v) for v in values]
     cells: list[str | None] = []
-    for line in filter(bytes.strip, text.splitlines()):
+    for line, value in zip(filter(bytes.strip, text.splitlines()), values, strict=False):
         try:
-            cell = bytes(_CELLS.decode(line).get(name, b"null"))
-            is_decoded = cell == b"null" or cell.startswith(b'"')
-            cells.append(msgspec.json.decode(cell) if is_decoded else cell.decode())
+            cell = _CELLS.decode(line).get(name, msgspec.Raw(b"null"))
         except (msgspec.DecodeError, RecursionError) as exc:
-            raise Unreadable(len(cells), line.decode(), f"is not JSON: {exc}") from exc
+            why = f"has an object or list that cannot be kept as text: {exc}"
+            raise Unreadable(len(cells), line.decode(), why) from exc
+        is_kept = value is None or isinstance(value, str)
+        cells.append(value if is_kept else bytes(cell).decode())
     return cells

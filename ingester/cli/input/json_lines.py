@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..exits import CommandFailed
-from .json_decoding import objects_of, written_cells
+from .json_decoding import as_written, objects_of
 from .json_objects import NotObjects, as_lines, is_spread
 from .json_types import JsonColumn
 from .json_values import column_of
@@ -60,8 +60,9 @@ class JsonLines(TextRows[bytes]):
                 kinds = set(map(type, column)) - {type(None)}
                 if kinds:
                     self._seen.add(name)
-                as_written = name in self._texts and not kinds <= {str}
-                columns[name] = written_cells(block, name) if as_written else column
+                if name in self._texts and not kinds <= {str}:
+                    column = as_written(block, name, column)
+                columns[name] = column
         except Unreadable as exc:
             row = before + exc.index + 1
             raise CommandFailed(f"cannot read {self._source.shown}: row {row:,}: {exc}") from exc

@@ -12,12 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from .json_decoding import KINDS, Repeated, written
-from .json_values import inside, number_texts
+from .json_values import NOT_FINITE, inside, number_texts
 from .text_types import Numbers, TextColumn
 from .text_values import Unreadable
-
-MAX_DEPTH = 60
-"""Arrow sends no type that is nested in more than 64 levels."""
+from .type_names import MAX_DEPTH
 
 
 class JsonColumn:
@@ -97,4 +95,7 @@ class JsonColumn:
         index, value = next((i, v) for i, v in enumerate(values) if type(v) is found)
         if isinstance(value, Repeated):
             return Unreadable(index, written(value), f"has the name {value.name!r} twice")
-        return Unreadable(index, written(value), f"is {KINDS[found]} after {self.kind}")
+        why = f"is {KINDS[found]} after {self.kind}"
+        if value in NOT_FINITE and self.kind == "a number":
+            why += ", and a number only if the type is given, such as double"
+        return Unreadable(index, written(value), why)

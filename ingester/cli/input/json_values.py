@@ -21,7 +21,7 @@ from .text_values import Unreadable, converted, is_binary, is_text, named
 
 Made = TypeVar("Made")
 
-_NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """JSON strings that are numbers in a column of floats, as in Protobuf's JSON."""
 
 
@@ -70,7 +70,7 @@ def _numbers(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     _check(values, kind, int, msgspec.Raw, *() if t.is_integer(kind) else (str,))
     if t.is_floating(kind) and str in found:
         for index, value in enumerate(values):
-            if isinstance(value, str) and value not in _NOT_FINITE:
+            if isinstance(value, str) and value not in NOT_FINITE:
                 raise _unfit(index, value, kind, "it is a string")
     if t.is_integer(kind) and msgspec.Raw not in found:
         try:

@@ -102,6 +102,9 @@ def _cast(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         except pa.ArrowException:
             pattern = rf"(\.\d{{{digits}}})0+" if digits else r"(\.)0+"
             return pc.replace_substring_regex(texts, pattern, r"\1").cast(kind)
+    if pa.types.is_boolean(kind):  # as PostgreSQL writes them
+        texts = pc.replace_substring_regex(texts, "^t$", "true")
+        texts = pc.replace_substring_regex(texts, "^f$", "false")
     return exactly(texts, kind)
 
 

@@ -17,6 +17,8 @@ _PLAIN: dict[str, pa.DataType] = {
     name: pa.type_for_alias(name)
     for name in ["bool", "boolean", *_INTEGERS, *_FLOATS, "string", "binary", "date32"]
 } | {"date": pa.date32(), "date32[day]": pa.date32()}
+MAX_DEPTH = 60
+"""Arrow sends no type that is nested in more than 64 levels."""
 KNOWN = (
     "bool, int8 to int64, uint8 to uint64, float32, float64, string, binary, date,"
     " timestamp (UTC), timestamp_ntz (no zone), decimal(20,4), list<int64>,"
@@ -33,6 +35,8 @@ def parse_type(text: str, unit: str = "us") -> pa.DataType:
     Raises:
         CommandFailed: The type is unknown; lists the known types. Exit code 2.
     """
+    if text.count("<") > MAX_DEPTH:
+        raise CommandFailed(f"a type is nested more than {MAX_DEPTH} levels deep", USAGE)
     name = re.sub(r"\s+", "", text)
     lower = name.lower()
     if lower in _PLAIN:
