@@ -55,9 +55,36 @@ def test_neither_order_nor_division_of_the_rows_matters(
         frame.orderBy(frame.i.desc()),
         frame.repartition(5, "host"),
         frame.coalesce(1).select("v", "i", "host", "time"),
+        frame.withColumn("i", frame.i.cast("smallint")),
     ):
         save(again, url, table, txn_version=7, **nightly)
     shows(client, table, list(range(1000)))
+
+
+def test_a_number_of_one_writer_is_compared_in_each_table_alone(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, nightly: dict[str, object]
+) -> None:
+    """A job that writes several tables with one number, and dies between them, runs again."""
+    other = (table[0], f"{table[1]}_other")
+    create(client, other, events(0, 1).schema)
+    save(numbers(spark, 0, 10), url, table, txn_version=890, **nightly)
+    for _ in range(2):
+        save(numbers(spark, 0, 10), url, table, txn_version=890, **nightly)
+        save(numbers(spark, 50, 20), url, other, txn_version=890, **nightly)
+    shows(client, table, list(range(10)))
+    shows(client, other, list(range(50, 70)))
+
+
+def test_a_job_whose_checkpoint_was_deleted_numbers_from_zero_again_and_is_refused(
+    spark: SparkSession, client: fl.FlightClient, url: str, table: Table, nightly: dict[str, object]
+) -> None:
+    """``foreachBatch`` with the batch's number as ``txn_version``."""
+    for batch in range(3):
+        save(numbers(spark, 10 * batch, 10), url, table, txn_version=batch, **nightly)
+    with pytest.raises(Exception, match=r"txn_version 0 is committed with other.*10 rows then, 30"):
+        save(numbers(spark, 0, 30), url, table, txn_version=0, **nightly)
+    save(numbers(spark, 30, 10), url, table, txn_version=0, txn_app_id="nightly-2")
+    shows(client, table, list(range(40)))
 
 
 def test_a_lower_version_that_was_never_committed_is_refused(
