@@ -133,10 +133,11 @@ class DuckDBSink(FollowerSink):
 
     def on_start_version(self, partitions: Sequence[str], is_current: bool) -> None:
         """Begin an empty copy, shown or beside the shown one."""
+        # First: the view of a dropped copy, which is replaced below, would count as another's.
+        catalog.check_view_name(self.connection, self._table.namespace, self._table.table)
         for copy in self._known():
             if is_current or not copy.shown:
                 catalog.drop_copy(self.connection, copy)
-        catalog.check_view_name(self.connection, self._table.namespace, self._table.table)
         copy = catalog.add_copy(self.connection, self._identity, is_current)
         _create_rows(self.connection, copy, self._table.schema)
         if is_current:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
-from tests.cli.conftest import Run
+from ingester.client import Client, ClientError
+from tests.cli.conftest import Run, run_command
+from tests.drivers.daemon import Daemon, DaemonEnded
+from tests.drivers.ports import free_port
+from tests.drivers.secured import Secured
 
 _numbers = itertools.count()
 LONG = 600_000
@@ -179,3 +185,113 @@ def test_the_advice_of_an_error_is_followed_and_helps(run: Run, tmp_path: Path, 
     if case.rows is not None:
         found = run("query", "n", table, "--format", "jsonl").stdout.decode()
         assert [json.loads(line) for line in found.splitlines()] == case.rows
+
+
+def test_a_column_that_a_copy_cannot_hold_is_left_out(run: Run, served: Daemon) -> None:
+    far = pa.record_batch({"id": [1], "d": pa.array([2**31 - 1], pa.date32())})
+    with Client(served.flight) as client:
+        client.write("n", "far", far)
+    follow = ["follow", "n", "far", "--into", "duckdb:c.duckdb", "--once"]
+    refused = run(*follow)
+    assert (refused.returncode, b"leave the column out (--columns)" in refused.stderr) == (1, True)
+    assert run(*follow, "--columns", "id").returncode == 0
+
+
+def test_new_rows_under_a_known_origin_are_added_as_the_warning_says(
+    run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text("v\n1\n2\n")
+    write = ["write", "n", "again", "a.csv", "--origin"]
+    assert run(*write, "station", "--first-sequence", "1").returncode == 0
+    warned = run(*write, "station", "--first-sequence", "1").stderr
+    assert b"use another --origin, or a higher --first-sequence" in warned
+    assert b"acknowledged 2 rows" in run(*write, "other", "--first-sequence", "1").stdout
+    assert b"acknowledged 2 rows" in run(*write, "station", "--first-sequence", "3").stdout
+    assert len(run("query", "n", "again", "--format", "jsonl").stdout.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice", "helped"),
+    [
+        (["--flight", "{used}"], "choose another address with --flight", ["--flight", "{free}"]),
+        (["--http", "{used}"], "choose another address with --http", ["--http", "{free}"]),
+        (["--http", "0.0.0.0:0"], "use --insecure", ["--http", "0.0.0.0:0", "--insecure"]),
+        (["--http", "0.0.0.0:0"], "listen on 127.0.0.1", ["--http", "127.0.0.1:0"]),
+        (["--data-dir", "{file}"], "choose another with --data-dir", []),
+    ],
+)
+def test_a_refused_start_succeeds_as_it_says(
+    tmp_path: Path, arguments: list[str], advice: str, helped: list[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)):
+        used = f"127.0.0.1:{port}"
+        places = {"used": used, "free": "127.0.0.1:0", "file": tmp_path / "file"}
+
+        def start(words: list[str]) -> Daemon:
+            return Daemon.start(
+                tmp_path / "data", arguments=[word.format(**places) for word in words]
+            )
+
+        with pytest.raises(DaemonEnded) as error:
+            start(arguments).kill()
+        assert advice in error.value.stderr
+        with start(helped) as daemon, Client(daemon.flight) as client:
+            client.write("n", "t", {"v": [1]})
+
+
+def test_a_client_of_a_secured_daemon_does_as_each_refusal_says(tmp_path: Path) -> None:
+    grants = {"none": "other:read", "reader": "n:read,write"}
+    secured = Secured(tmp_path, grants)
+    token = {name: tmp_path / name for name in grants}
+    for name, file in token.items():
+        file.write_text(secured.tokens[name])
+    settings: dict[str, Any] = secured.settings
+    with Daemon.start(tmp_path / "d", **settings) as daemon:
+        (tmp_path / "a.csv").write_text("v\n1\n")
+        plain, tls = daemon.flight.replace("+tls", ""), ["--tls-ca", str(secured.ca)]
+
+        def write(*words: object, to: str = daemon.flight) -> tuple[int, str]:
+            done = run_command(
+                *("write", "n", "t", "a.csv", "--retry-for", "0s"),
+                *words,
+                cwd=tmp_path,
+                endpoint=to,
+            )
+            return done.returncode, done.stderr.decode()
+
+        for refused, advice in (
+            (write(to=plain), "then use grpc+tls:// and tls_ca (--tls-ca)"),
+            (write(), "pass the certificates of its authority as tls_ca (--tls-ca)"),
+            (write(*tls), "pass a token with token_file (--token-file)"),
+            (write(*tls, "--token-file", token["none"]), "'ingester tokens add --grant'"),
+        ):
+            assert refused[0] != 0
+            assert advice in refused[1]
+        assert write(*tls, "--token-file", token["reader"]) == (0, "")
+
+
+def test_a_checkpoint_too_many_is_kept_when_one_is_deleted(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path / "d", limits__checkpoints="1")
+    with daemon, Client(daemon.flight) as client:
+        client.write("n", "t", {"v": [1]})
+        client.put_checkpoint("n", "t", "one", b"1")
+        with pytest.raises(ClientError, match=r"delete those that nobody needs"):
+            client.put_checkpoint("n", "t", "two", b"2")
+        command = ("checkpoints", "n", "t", "--delete", "one")
+        done = run_command(*command, cwd=tmp_path, endpoint=daemon.flight)
+        assert done.returncode == 0, done.stderr
+        client.put_checkpoint("n", "t", "two", b"2")
+
+
+def test_metrics_beyond_the_loopback_are_served_as_the_refusal_says(
+    run: Run, served: Daemon
+) -> None:
+    with Client(served.flight) as client:
+        client.write("n", "measured", {"v": [1]})
+    follow = ["follow", "n", "measured", "--into", "parquet:p", "--once", "--http"]
+    refused = run(*follow, "0.0.0.0:0")
+    assert (refused.returncode, b"or pass --insecure" in refused.stderr) == (2, True)
+    assert run(*follow, "127.0.0.1:0").returncode == 0
+    assert run(*follow, "0.0.0.0:0", "--insecure").returncode == 0
