@@ -145,12 +145,19 @@ class TextRows(abc.ABC, Generic[Block]):
             index = _first_other(earlier, column, decided)
             value = column[index].as_py() if isinstance(column, pa.Array) else column[index]
             value = shortened(value if isinstance(value, str) else written(value))
-            told = f"{value} is not {decided}, which was inferred from the first rows of the pipe"
+            given = f"{name}={type_name(kind)}"
             if name not in self._types:
                 told = f"{value} is in a column that the first rows of the pipe do not have"
+                helps = f"use --column-types {given}, or a file"
+            else:
+                # The first rows are in the table, which has their types.
+                told = (
+                    f"{value} is not {decided}, which was inferred from the first rows of the pipe"
+                )
+                helps = f"write to a new table, with --column-types {given} or from a file"
             raise CommandFailed(
-                f"{self._source.shown}: row {before + index + 1:,}, column {name!r}: {told}; use"
-                f" --column-types {name}={type_name(kind)}, or a file, which is scanned completely"
+                f"{self._source.shown}: row {before + index + 1:,}, column {name!r}: {told};"
+                f" {helps}, which is scanned completely"
             )
 
     def _converted(self, name: str, column: Any, kind: pa.DataType, before: int) -> pa.Array:
