@@ -132,7 +132,7 @@ def _may_round(given: pa.DataType, kind: pa.DataType) -> bool:
         narrower = t.is_floating(given) and given.bit_width > kind.bit_width
         return bool(narrower or t.is_decimal(given) or _is_text(given))
     if t.is_integer(kind):
-        return _is_text(given)
+        return _is_text(given) and t.is_signed_integer(kind)
     if t.is_boolean(kind):
         return not (t.is_boolean(given) or _is_text(given))
     return bool(t.is_floating(given) and t.is_decimal(kind))
@@ -150,7 +150,7 @@ def _check_same(column: pa.Array, made: pa.Array) -> None:
         return
     if _is_text(column.type):
         if pa.types.is_integer(made.type):
-            _check_decimal_digits(column)
+            _check_signs(column, made)
         else:
             _check_finite(column, made)
             _check_whole_numbers(column, made)
@@ -170,10 +170,11 @@ def _to_the_last_digit(floats: pa.Array) -> list[Decimal | None]:
     return [None if value is None else Decimal(value) for value in floats.to_pylist()]
 
 
-def _check_decimal_digits(texts: pa.Array) -> None:
+def _check_signs(texts: pa.Array, integers: pa.Array) -> None:
     # Arrow reads 0xff as an int8 of -1.
-    if pc.any(pc.match_substring(texts, "x", ignore_case=True)).as_py():
-        raise pa.ArrowInvalid("a number is hexadecimal")
+    negative = texts.filter(pc.less(integers, 0))
+    if not pc.all(pc.match_substring(negative, "-"), min_count=0).as_py():
+        raise pa.ArrowInvalid("a number is beyond the type's range")
 
 
 def _check_finite(texts: pa.Array, floats: pa.Array) -> None:
