@@ -321,6 +321,7 @@ def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, 
         ("a.csv", b'a,b\n1,2\n1,"x\n2,3\n', {}, "row 2, column 'b': '\"x' has no closing quote"),
         ("a.csv", b'"a"x,b\n', {}, "its header: '\"a\"x,b' has text after its closing quote"),
         ("a.csv", b"\na,b\n", {}, "it begins with an empty line"),
+        ("a.csv", b"\ra,b\n1,2\n", {}, "it begins with an empty line"),
         ("a.csv", b"v\n", {"escape": "ab"}, "not one ASCII character"),
         ("a.csv", b"v\n", {"escape": "\\", "no_quotes": True}, "--escape is for quotes"),
         (
@@ -419,7 +420,7 @@ def test_records_are_refused_exactly_if_a_strict_reader_refuses_them(text: str, 
                 options,
                 "is nested too deeply",
             )
-            for n in (5000, 100_000)
+            for n in (1000, 5000, 100_000)
             for options in ({}, {"types": ["v=string"]}, {"table": [("v", pa.list_(UTC))]})
         ),
         (

@@ -153,7 +153,7 @@ def dialect_of(name: str, head: bytes, options: TextOptions) -> tuple[Dialect, i
     if found := re.match(rb"sep=([ !#-~\t])\r?\n", head):  # as in Excel
         delimiter, skipped = delimiter or found[1].decode(), found.end()
     text = head[skipped:].decode(errors="ignore")
-    if not text.split("\n")[0].strip():
+    if not re.split(r"[\r\n]", text, maxsplit=1)[0].strip():
         raise CommandFailed(
             f"cannot read {name}: it begins with an empty line, but a CSV file needs a header"
         )

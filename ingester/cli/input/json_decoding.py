@@ -124,8 +124,11 @@ def _line(text: str, start: int) -> str:
 
 
 def written(value: Any) -> str:
-    """A value as JSON."""
-    return _ENCODER.encode(value).decode()
+    """A value as JSON, for messages; three dots for one that is nested too deeply."""
+    try:
+        return _ENCODER.encode(value).decode()
+    except RecursionError:
+        return "…"
 
 
 def as_written(text: bytes, name: str, values: list[Any]) -> list[str | None]:
