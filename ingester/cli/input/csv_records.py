@@ -135,7 +135,7 @@ def _broken(text: bytes, dialect: Dialect) -> BrokenRecord:
     elif text[start : start + 1] == b'"':
         why = f"{shown!r} has text after its closing quote"
         if text[at - 2 : at - 1] == b"\\":
-            why += '; if \\" is a quote, use --escape "\\"'
+            why += "; if \\\" is a quote, use --escape '\\'"
     else:
         why = f"{shown!r} has a quote, but is not quoted"
         if text[at - 1 : at] == (dialect.escape or "\\").encode():
