@@ -51,6 +51,7 @@ _OPPOSITE = {
     "is not null": "is null",
 }
 _KEYWORDS = {"and", "or", "not", "in", "is", "null", "between", "true", "false"}
+_QUOTED_TIME = "; a date or time has single quotes: '2026-11-21'"
 _TOKEN = re.compile(
     r"""\s*(?:
       (?P<text>'(?:[^']|'')*')
@@ -91,6 +92,8 @@ def _tokens(text: str) -> Iterator[_Token]:
         if match is None or match.lastgroup is None:
             rest = text[at:].strip()
             reason = "is a quoted text without an end" if rest[0] in "'\"`" else "cannot be read"
+            if re.match(r"[+-]?\d", rest):
+                reason += _QUOTED_TIME
             raise InvalidRequest(f"filter, at {at}: {rest[:20]!r} {reason}")
         kind = match.lastgroup
         word = match[kind]
@@ -186,7 +189,10 @@ class _Parser:
         self._next -= 1
         if token.kind == "keyword" and token.text == "null":
             raise self._unexpected("a value (a comparison with null is never true: use 'is null')")
-        raise self._unexpected("a value: 'text', a number, true or false")
+        hint = ""
+        if token.kind in ("word", "quoted"):
+            hint = f"; a text has single quotes: {_as_text(token.text)}"
+        raise self._unexpected("a value: 'text', a number, true or false", hint)
 
     @property
     def _token(self) -> _Token:
@@ -204,11 +210,21 @@ class _Parser:
 
     def expect_end(self) -> None:
         if self._token.kind != "end":
-            raise self._unexpected("'and', 'or' or the end")
+            number = self._token.kind == self._tokens[self._next - 1].kind == "number"
+            hint = _QUOTED_TIME if number else ""
+            raise self._unexpected("'and', 'or' or the end", hint)
 
-    def _unexpected(self, expected: str) -> InvalidRequest:
+    def _unexpected(self, expected: str, hint: str = "") -> InvalidRequest:
         found = self._token
-        return InvalidRequest(f"filter, at {found.at}: expected {expected}, found {found.text!r}")
+        return InvalidRequest(
+            f"filter, at {found.at}: expected {expected}, found {found.text!r}{hint}"
+        )
+
+
+def _as_text(word: str) -> str:
+    """A word or a quoted name as the text that it may have been meant to be."""
+    inner = word[1:-1] if word[0] in '"`' else word
+    return "'" + inner.replace("'", "''") + "'"
 
 
 def _number(token: _Token) -> int | float | LongNumber:

@@ -154,6 +154,20 @@ CASES = {
         "query n {t} --output x.what --format csv",
         before="create n {t} v:int64",
     ),
+    "a date without quotes": Case(
+        b"",
+        "query n {t} --filter d>=2026-11-21",
+        "a date or time has single quotes: '2026-11-21'",
+        "query n {t} --filter d>='2026-11-21'",
+        before="create n {t} d:date",
+    ),
+    "a text in double quotes": Case(
+        b"",
+        'query n {t} --filter v="Hbf"',
+        "a text has single quotes: 'Hbf'",
+        "query n {t} --filter v='Hbf'",
+        before="create n {t} v:string",
+    ),
     "a list of tokens": Case(
         b"",
         "tokens add reader --grant n:read",
