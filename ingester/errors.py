@@ -170,9 +170,10 @@ class FencedOff(Refused):
 
 
 class OwnedElsewhere(Refused):
-    """Another daemon owns this table's writes.
+    """Another daemon owns this table's writes, or has this origin or sequence.
 
-    Write to the daemon that `extra_info` names.
+    Write to the daemon that `extra_info` names. If it names none, open a stream that begins with
+    the refused sequence: rows in files then count as duplicates.
     """
 
 
