@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import pty
+import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client, ClientError
@@ -284,6 +290,66 @@ def test_a_client_of_a_secured_daemon_does_as_each_refusal_says(tmp_path: Path) 
             assert refused[0] != 0
             assert advice in refused[1]
         assert write(*tls, "--token-file", token["reader"]) == (0, "")
+
+
+def test_a_plain_flight_client_is_let_in_with_the_header_that_the_refusal_names(
+    tmp_path: Path,
+) -> None:
+    secured = Secured(tmp_path, {"reader": "n:read"})
+    settings: dict[str, Any] = secured.settings
+    with (
+        Daemon.start(tmp_path / "d", **settings) as daemon,
+        fl.connect(daemon.flight, tls_root_certs=secured.ca.read_bytes()) as client,
+    ):
+        with pytest.raises(fl.FlightUnauthenticatedError, match="send 'authorization: Bearer"):
+            list(client.list_flights())
+        bearer = f"Bearer {secured.tokens['reader']}".encode()
+        options = fl.FlightCallOptions(headers=[(b"authorization", bearer)])
+        assert list(client.list_flights(options=options)) == []
+
+
+def test_a_command_for_one_daemon_works_when_one_is_named(run: Run, served: Daemon) -> None:
+    several = run("drain", "--endpoint", f"{served.flight},127.0.0.1:1")
+    assert (several.returncode, b"name one with --endpoint" in several.stderr) == (2, True)
+    one = run("drain", "--undo", "--endpoint", served.flight)
+    assert one.returncode == 0, one.stderr
+
+
+def test_a_status_is_watched_at_the_intervals_that_the_refusal_names(
+    run: Run, served: Daemon
+) -> None:
+    refused = run("status", "--watch", "0.01")
+    assert refused.returncode == 2
+    words = refused.stderr.decode().split()
+    least = words[words.index("give") + 1]
+    command = ["ingester", "status", "--watch", least, "--json", "--endpoint", served.flight]
+    with subprocess.Popen(
+        [sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True
+    ) as watching:
+        assert watching.stdout is not None
+        assert json.loads(watching.stdout.readline())
+        assert json.loads(watching.stdout.readline())
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 0
+
+
+def test_a_binary_format_goes_to_a_file_instead_of_a_terminal(
+    run: Run, served: Daemon, tmp_path: Path
+) -> None:
+    with Client(served.flight) as client:
+        client.write("n", "binary", {"v": [1]})
+    query = ["query", "n", "binary", "--format", "arrow"]
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "ingester", *query, "--endpoint", served.flight]
+    refused = subprocess.run(command, stdout=theirs, stderr=subprocess.PIPE, check=False)
+    os.close(theirs)
+    os.close(ours)
+    assert refused.returncode == 2
+    assert b"use --output or redirect standard output" in refused.stderr
+    redirected = run(*query).stdout
+    assert pa.ipc.open_stream(redirected).read_all().to_pylist() == [{"v": 1}]
+    assert run(*query, "--output", "out.arrow").returncode == 0
+    assert pa.ipc.open_file((tmp_path / "out.arrow").read_bytes()).read_all().num_rows == 1
 
 
 def test_a_checkpoint_too_many_is_kept_when_one_is_deleted(tmp_path: Path) -> None:

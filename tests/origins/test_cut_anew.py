@@ -98,10 +98,16 @@ def test_who_writes_as_another_one_is_told_that_and_not_of_rows_that_were_never_
     with Client(daemon.flight) as client:
         numbers = RowSender(client, TABLE, rows_to(5).schema, ORIGIN, None)
         write(daemon, rows_to(8), 10, first=1)
-        with pytest.raises(CommandFailed, match="its row 6 was already known"):
+        with pytest.raises(CommandFailed, match="its row 6 was already known; give each writer"):
             numbers.write(rows_to(10), lambda ack, count: None)
         numbers.close()
-    assert seen(daemon) == all_to(8)
+        assert seen(daemon) == all_to(8)
+        # The advice: an origin of its own, or numbers of its own.
+        for origin, first in (("its own", None), (ORIGIN, 20)):
+            numbers = RowSender(client, TABLE, rows_to(5).schema, origin, first)
+            numbers.write(rows_to(3), lambda ack, count: None)
+            numbers.close()
+    assert len(seen(daemon)) == 8 + 2 * 3
 
 
 def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path: Path) -> None:

@@ -45,9 +45,9 @@ def follows(shared: Daemon, namespace: str, source: Node) -> None:
     until(lambda: rows(shared, namespace) == wanted, "the source's rows", PATIENCE_S)
 
 
-def is_equal(shared: Daemon, namespace: str, dsn: str) -> bool:
+def is_equal(shared: Daemon, namespace: str, dsn: str, origin: str = "") -> bool:
     with Client(shared.flight) as client:
-        return all_equal(verify(VerifyPlan(dsn, namespace, "", Names()), client))
+        return all_equal(verify(VerifyPlan(dsn, namespace, origin, Names()), client))
 
 
 def refused(replicator: Replicating, *words: str) -> None:
@@ -220,3 +220,25 @@ def test_a_source_that_was_restored_from_a_copy_of_its_files_is_refused(
             primary.run("INSERT INTO t SELECT generate_series(10000, 19999)")
             replicator.start()
         stays_refused(replicator, shared, namespace, primary, "restored from a backup")
+
+
+def test_a_source_that_was_restored_from_long_before_is_copied_under_another_origin(
+    several: Servers, shared: Daemon, tmp_path: Path
+) -> None:
+    primary, namespace = begun(several), "restored-far"
+    copied(several, primary, shared, namespace, tmp_path / "before")
+    files = several.snapshot(primary)
+    with replicating(primary.dsn, shared.flight, namespace, tmp_path) as replicator:
+        for number in range(100, 106):
+            primary.run(f"INSERT INTO t VALUES ({number})", "SELECT pg_switch_wal()")  # 16 MiB
+        follows(shared, namespace, primary)
+        primary.end()
+        shutil.rmtree(primary.data)
+        files.rename(primary.data)
+        primary.start()
+        refused(replicator, "restored from a backup")
+        replicator.start("--resync-all")
+        refused(replicator, "choose another --origin and --slot")
+        replicator.start("--origin", "later", "--slot", "later")
+        follows(shared, namespace, primary)
+        assert is_equal(shared, namespace, primary.dsn, "later")

@@ -19,7 +19,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..exits import CommandFailed
 from ..time_texts import time_texts
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
@@ -27,11 +26,7 @@ _PLAIN_SCALE = 6  # with a larger scale Arrow writes small decimals as 1E-10
 
 
 def json_values(name: str, column: pa.Array) -> list[Any]:
-    """The column's values, ready for msgspec to encode.
-
-    Raises:
-        CommandFailed: JSON has no form for the type.
-    """
+    """The column's values, ready for msgspec to encode."""
     kind, t = column.type, pa.types
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_string(kind) or t.is_null(kind):
         return list(column.to_pylist())
@@ -48,15 +43,11 @@ def json_values(name: str, column: pa.Array) -> list[Any]:
         return list(texts.to_pylist())
     if t.is_nested(kind):
         return _nested(name, column)
-    raise _formless(name, kind, "JSON")
+    raise TypeError(f"column {name!r}: no table has the type {kind}")
 
 
 def csv_cells(name: str, column: pa.Array) -> pa.Array:
-    """The column's cells: text is quoted, null stays null.
-
-    Raises:
-        CommandFailed: CSV has no form for the type.
-    """
+    """The column's cells: text is quoted, null stays null."""
     kind, t = column.type, pa.types
     if t.is_string(kind):
         return _quoted(column)
@@ -79,7 +70,7 @@ def csv_cells(name: str, column: pa.Array) -> pa.Array:
         values = json_values(name, column)
         texts = [None if value is None else encode(value).decode() for value in values]
         return _quoted(pa.array(texts, pa.large_string()))
-    raise _formless(name, kind, "CSV")
+    raise TypeError(f"column {name!r}: no table has the type {kind}")
 
 
 def quoted_text(text: str) -> str:
@@ -120,8 +111,6 @@ def _nested(name: str, column: pa.Array) -> list[Any]:
             dict(zip(names, row, strict=True)) if is_valid else None
             for is_valid, row in zip(valid, rows, strict=True)
         ]
-    if not (t.is_list(kind) or t.is_map(kind)):
-        raise _formless(name, kind, "JSON")
     offsets = column.offsets.to_pylist()
     first, last = (offsets[0], offsets[-1]) if offsets else (0, 0)
     if t.is_map(kind):
@@ -135,9 +124,3 @@ def _nested(name: str, column: pa.Array) -> list[Any]:
         flat[start - first : end - first] if is_valid else None
         for is_valid, start, end in zip(valid, offsets, offsets[1:], strict=False)
     ]
-
-
-def _formless(name: str, kind: pa.DataType, where: str) -> CommandFailed:
-    return CommandFailed(
-        f"column {name!r}: {kind} cannot be written as {where}; use --format arrow or parquet"
-    )
