@@ -96,7 +96,8 @@ def test_a_value_that_no_type_here_has_is_replaced_as_the_policy_says(
         def found() -> list[object]:
             if " rows of " not in replicator.said:
                 return []
-            return client.query(name, "days").sort_by("id")["d"].to_pylist()[1:]
+            days: list[object] = client.query(name, "days").sort_by("id")["d"].to_pylist()
+            return days[1:]
 
         until(lambda: found() == [None], "the copy with the policy", PATIENCE_S)
         replicator.stop()
