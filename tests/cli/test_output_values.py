@@ -12,12 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ingester.cli.exits import CommandFailed
 from ingester.cli.input.csv_rows import CsvRows
 from ingester.cli.input.json_lines import JsonLines
 from ingester.cli.input.source import TextSource, text_options
 from ingester.cli.output.formats import open_sink
-from ingester.cli.output.values import csv_cells, json_values
 from ingester.cli.time_texts import far_count, far_text
 from tests.drivers.all_types import plain
 
@@ -140,11 +138,3 @@ def test_a_time_of_any_year_reads_back_from_its_text(
 def test_a_time_has_the_text_of_pythons_isoformat(time: datetime.datetime) -> None:
     count = (time - datetime.datetime(1970, 1, 1)) // datetime.timedelta(microseconds=1)
     assert far_text(count, pa.timestamp("us")) == time.isoformat(" ", "microseconds")
-
-
-@pytest.mark.parametrize("kind", [pa.time64("us"), pa.duration("s"), pa.list_(pa.time64("us"))])
-def test_a_type_without_a_text_form_is_refused_by_name(kind: pa.DataType) -> None:
-    column = pa.nulls(1, kind)
-    for form in (csv_cells, json_values):
-        with pytest.raises(CommandFailed, match=r"column 'c': .* cannot be written as .*parquet"):
-            form("c", column)
