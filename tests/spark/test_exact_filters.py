@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ingester.client import Client
 from ingester.spark import read_table
 from tests.drivers.daemon import Daemon
 from tests.drivers.filter_model import Filter, batch_of, filters, found_by, tempting_rows
@@ -81,6 +83,33 @@ def test_a_filter_finds_the_rows_of_exact_python(
         assert sorted(ids) == found_by(each, ROWS), each.text
 
 
+@pytest.mark.parametrize("way", ["native", "arrow", "source"])
+def test_early_dates_and_times_are_found_by_every_comparison(
+    spark: SparkSession,
+    url: str,
+    daemon: Daemon,
+    exact: dict[Way, Table],
+    way: Way,
+) -> None:
+    """Spark's Parquet reader skips row groups by java.sql.Timestamp, which lacks days of 1582."""
+    times = ("1582-10-04", "1582-10-05", "1582-10-10T00:00:00Z", "1899-12-31T12:00:00Z")
+    listed = ", ".join(f"'{each}'" for each in times)
+    texts = [f"t in ({listed})", f"not t in ({listed})", f"b is not null and t in ({listed})"]
+    for operator, each in itertools.product(("=", "!=", "<", "<=", ">", ">="), times):
+        texts += [f"t {operator} '{each}'", f"d {operator} '{each[:10]}'"]
+    frames = [
+        read(spark, url, daemon, exact, way, text).withColumn("n", F.lit(number))
+        for number, text in enumerate(texts)
+    ]
+    found: list[list[int]] = [[] for _ in texts]
+    for row in reduce(DataFrame.unionAll, frames).collect():
+        found[row.n].append(row.id)
+    with Client(daemon.flight) as client:
+        for text, ids in zip(texts, found, strict=True):
+            answered = client.query(*exact[way], columns=["id"], filter=text)
+            assert sorted(ids) == sorted(answered["id"].to_pylist()), text
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 def test_zeros_of_either_sign_are_equal(
     spark: SparkSession, url: str, client: fl.FlightClient, table: Table, kind: pa.DataType
@@ -100,6 +129,7 @@ def test_zeros_of_either_sign_are_equal(
 
 PROGRAM = """
 import sys
+from ingester.client import Client
 from ingester.spark import read_table
 from ingester.spark.session import local_session
 

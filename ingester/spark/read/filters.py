@@ -30,6 +30,13 @@ from persist.predicate.values import Points
 from persist.table import TableDefinition
 
 _EPOCH = "TIMESTAMP_NTZ'1970-01-01 00:00:00'"
+_EARLY_DAYS = -25_565
+"""1900-01-03, in days since 1970. Earlier dates and times are compared as numbers."""
+_EARLY_MICROS = _EARLY_DAYS * 86_400_000_000
+_AS_NUMBERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[Column], Column]], ...] = (
+    (pa.types.is_date32, F.unix_date),
+    (lambda kind: pa.types.is_timestamp(kind) and kind.tz is not None, F.unix_micros),
+)
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -114,25 +121,28 @@ def _column(term: Condition) -> Column:
             return column.isNull()
         case "is not null":
             return column.isNotNull()
+    column, literals = _comparable(column, term.values)
+    match term.operator:
         case "in":
-            return column.isin(_literals(term.values))
+            return column.isin(literals)
         case "not in" if term.has_null:
             return F.lit(False)
         case "not in":
-            return column.isNotNull() & ~column.isin(_literals(term.values))
+            return column.isNotNull() & ~column.isin(literals)
     if term.has_null:
         return F.lit(False)
-    compared: Column = _COMPARISONS[term.operator.removeprefix("not ")](
-        column, _literal(term.values[0])
-    )
+    compared: Column = _COMPARISONS[term.operator.removeprefix("not ")](column, literals[0])
     if pa.types.is_floating(term.values[0].type) and ">" in term.operator:
         compared = compared & ~F.isnan(column)
     return ~compared if term.operator in NOT_ORDERS else compared
 
 
 def _at(columns: Sequence[str], values: Sequence[pa.Scalar]) -> Column:
-    pairs = zip(columns, values, strict=True)
-    return reduce(Column.__and__, [F.col(quoted(c)) == _literal(value) for c, value in pairs])
+    equal = []
+    for name, value in zip(columns, values, strict=True):
+        column, [literal, *_] = _comparable(F.col(quoted(name)), [value])
+        equal.append(column == literal)
+    return reduce(Column.__and__, equal)
 
 
 def _any(conditions: Iterable[Column]) -> Column:
@@ -141,6 +151,24 @@ def _any(conditions: Iterable[Column]) -> Column:
     while len(left) > 1:
         left = [reduce(Column.__or__, left[at : at + 2]) for at in range(0, len(left), 2)]
     return left[0]
+
+
+def _comparable(column: Column, values: Sequence[pa.Scalar]) -> tuple[Column, list[Column]]:
+    """A column and the literals to compare it with; early dates and times as numbers.
+
+    A comparison of a date or time is also made by Spark's Parquet reader, to skip row groups, with
+    a java.sql.Date or Timestamp. Before 1900 these depend on the time zone, and those of ten days
+    in 1582 do not exist.
+    """
+    kinds = {value.type for value in values if value.is_valid}
+    as_number = next((make for holds, make in _AS_NUMBERS if any(map(holds, kinds))), None)
+    if as_number is None or not any(value.is_valid and _is_early(value) for value in values):
+        return column, _literals(values)
+    return as_number(column), [F.lit(int(value.value)) for value in values if value.is_valid]
+
+
+def _is_early(value: pa.Scalar) -> bool:
+    return bool(value.value < (_EARLY_DAYS if pa.types.is_date32(value.type) else _EARLY_MICROS))
 
 
 def _literals(values: Sequence[pa.Scalar]) -> list[Column]:
