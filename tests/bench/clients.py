@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tests.bench.children import Child, answer_commands
 from tests.bench.scans import ScanJob, ScanResult, scan
+from tests.bench.shipped import ShippedStream
 from tests.bench.streams import (
     PutJob,
     PutResult,
@@ -59,7 +60,7 @@ class _Client:
     """The child's side: one message prepares a job, the second starts it."""
 
     def __init__(self) -> None:
-        self._prepared: tuple[PutJob, list[WritingStream]] | None = None
+        self._prepared: tuple[PutJob, list[WritingStream] | list[ShippedStream]] | None = None
 
     def act(self, message: PutJob | ScanJob | None) -> object:
         """Prepare a job; ``None`` starts it. Scans start at once."""

@@ -4,10 +4,12 @@
     sends ahead                ``pipelined=True``                the highest rate
     sends ahead at a pace      ``pipelined=True, per_s=200``     latencies under a given load
 
-Every server gets the same plain Flight calls. Each stream has one thread, and a pipelined stream
-one more for its answers. Connections, tables and first batches precede the clock. Times are from
-the machine's monotonic clock and are comparable between processes. A paced writer's latencies
-count from the time the batch was due, so that a stall is charged for all batches due meanwhile.
+By default every server gets the same plain Flight calls: each stream has one thread, and a
+pipelined stream one more for its answers. With ``shipped=True`` the client library writes, with its
+defaults (:mod:`tests.bench.shipped`). Connections, tables and first batches precede the clock.
+Times are from the machine's monotonic clock and are comparable between processes. A paced writer's
+latencies count from the time the batch was due, so that a stall is charged for all batches due
+meanwhile.
 """
 
 from __future__ import annotations
@@ -27,12 +29,11 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from tests.bench.rows import HOUR_US, SCHEMA, in_hour, make_batches
+from tests.bench.shipped import ShippedStream
 
 _WINDOW = 512
 _WINDOW_BYTES = 24 << 20
 """Bytes of unacknowledged batches of one stream: enough to keep any server busy."""
-_FULL_S = 0.25
-"""The retry delay that a full server asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,10 @@ class PutJob:
     """The file with the certificate of the server's CA, for TLS."""
     token: str = ""
     """The token of each call, where the server requires one."""
-    patient: bool = False
-    """Whether a full server is retried with a new stream after the requested delay, as by the
-    client library; otherwise it is a failure. Only for ``pipelined``."""
+    shipped: bool = False
+    """Whether the client library writes, with its defaults, instead of plain Flight calls."""
+    timed: bool = False
+    """Whether the arrival times of a shipped client's answers are wanted; each costs a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,21 +114,12 @@ class WritingStream:
         self._writer, self._reader = self._client.do_put(path, SCHEMA, options)
         self._room = threading.Semaphore(self._window)
         self._over = False
-        self._full = False
 
     def run(self) -> None:
         """Write until the time or the rows are used up and every batch is acknowledged."""
         try:
             if self._job.pipelined:
-                began = time.monotonic()
-                self._pipeline(began)
-                while self._full:
-                    # Unacknowledged batches were not accepted and are due again.
-                    self.sent = len(self.answered)
-                    del self.due[self.sent :]
-                    time.sleep(_FULL_S)
-                    self._open()
-                    self._pipeline(began)
+                self._pipeline(time.monotonic())
             else:
                 self._take_turns()
                 self.ended = time.monotonic()
@@ -169,20 +162,11 @@ class WritingStream:
                 write(next(batches))
                 self.sent += 1
             self._writer.done_writing()
-        except fl.FlightError:
-            # The answers carry the server's error.
-            if not self._job.patient:
-                raise
         finally:
             answers.join()
             self.ended = time.monotonic()
-        try:
-            # Raises the server's error, if any.
-            self._writer.close()
-        except fl.FlightUnavailableError:
-            if not self._job.patient:
-                raise
-            self._full = True
+        # Raises the server's error, if any.
+        self._writer.close()
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if not self._origin:
@@ -232,12 +216,27 @@ def _batches(job: PutJob, number: int) -> Iterator[pa.RecordBatch]:
     return (in_hour(made[n % count], (begin + n) % job.hours) for n in itertools.count())
 
 
-def prepare(job: PutJob) -> list[WritingStream]:
+def prepare(job: PutJob) -> list[WritingStream] | list[ShippedStream]:
     """Open the streams of a job."""
+    if job.shipped:
+        return [_shipped(job, number) for number in range(job.streams)]
     return [WritingStream(job, number) for number in range(job.streams)]
 
 
-def write(streams: list[WritingStream], job: PutJob) -> PutResult:
+def _shipped(job: PutJob, number: int) -> ShippedStream:
+    return ShippedStream(
+        job.flight,
+        job.table,
+        _batches(job, number),
+        seconds=job.seconds,
+        most_batches=max(1, job.max_rows // job.rows),
+        pipelined=job.pipelined,
+        per_s=job.per_s,
+        timed=job.timed or job.per_s > 0,
+    )
+
+
+def write(streams: list[WritingStream] | list[ShippedStream], job: PutJob) -> PutResult:
     """Run all streams at once, to the end."""
     began = time.monotonic()
     threads = [threading.Thread(target=stream.run) for stream in streams]

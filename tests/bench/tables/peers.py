@@ -2,7 +2,8 @@
 
 All parties get the same rows, batches and writers. Within a repeat every cell is measured at
 each party before the next cell, in an order that rotates from cell to cell, once or several
-times; servers are new in each repeat. The ingester's writers pipeline; a peer's writers send
+times; servers are new in each repeat. The ingester's writers are
+those of its client library, with its defaults, and pipeline; a peer's writers send
 batch after batch, as that is all their clients support. For latencies every writer waits for
 every answer. No party compacts within a burst.
 """
@@ -131,6 +132,7 @@ class _Parties:
                 seconds=seconds,
                 max_rows=max_rows,
                 pipelined=cell.pipelined,
+                shipped=True,
             )
         )
 

@@ -1,6 +1,6 @@
 """Tables "sustained-…": minutes of writing while flushes keep up, then at 80 % of that rate.
 
-Settings are the defaults, so flushes start by size, workers sort and encode, and only
+Settings and clients are the defaults, so flushes start by size, workers sort and encode, and only
 backpressure slows writers down. The rate is that of rows in files: all acknowledged rows,
 divided by the time until the last of them is committed. Plain pyarrow, which sorts and writes
 the same rows in as many processes as there are processors, runs before and after. Data files are
@@ -118,7 +118,8 @@ def _load(bench: Bench, daemon: Daemon, clients: Clients, per_s: float) -> _Load
         streams=_WRITERS,
         seconds=seconds,
         per_s=per_s,
-        patient=True,
+        shipped=True,
+        timed=True,
     )
     watch = Watch(daemon)
     store = daemon.data_dir / "store"

@@ -1,18 +1,17 @@
 """Table "visible": the time from a row's write until another client has read it.
 
 The reader begins after the acknowledgement and queries exactly the new row. A missing row is an
-error of the daemon, not a slow result.
+error of the daemon, not a slow result. Both are clients of the library, with its defaults.
 """
 
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.flight as fl
 
+from ingester.client import Client
 from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
 from tests.bench.rows import SCHEMA, make_batches
@@ -47,27 +46,20 @@ def run(bench: Bench) -> list[Table]:
 
 def _round_trips(flight: str, table: str, count: int) -> tuple[np.ndarray, np.ndarray]:
     acknowledged, visible = [], []
-    with fl.connect(flight) as writing, fl.connect(flight) as reading:
-        writer, answers = writing.do_put(fl.FlightDescriptor.for_path("bench", table), SCHEMA)
+    with (
+        Client(flight) as writing,
+        Client(flight) as reading,
+        writing.writer("bench", table, SCHEMA) as writer,
+    ):
         warm_up = min(20, count)
         for number, batch in enumerate(_numbered(count + warm_up)):
-            ticket = fl.Ticket(
-                json.dumps(
-                    {"namespace": "bench", "table": table, "filter": [[["load", "=", number]]]}
-                ).encode()
-            )
             began = time.monotonic()
-            writer.write_batch(batch)
-            if answers.read() is None:
-                writer.close()
-                raise AssertionError("the server ended the stream")
+            writer.write(batch).result()
             acknowledged.append(time.monotonic() - began)
-            rows = reading.do_get(ticket).read_all().num_rows
+            rows = reading.query("bench", table, filter=f"load = {number}").num_rows
             visible.append(time.monotonic() - began)
             if rows != 1:
                 raise AssertionError(f"row {number} was acknowledged, a reader found {rows} of it")
-        writer.done_writing()
-        writer.close()
     return np.array(acknowledged[warm_up:]), np.array(visible[warm_up:])
 
 
