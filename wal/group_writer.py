@@ -28,7 +28,7 @@ from queue import SimpleQueue
 
 import trio
 
-from wal.append_queue import AppendQueue, Item, Make, OnLoop, answer, no_drafts
+from wal.append_queue import AppendQueue, Make, OnLoop, answer, no_drafts
 from wal.entry import Entry
 from wal.errors import LogError, LogFailed
 from wal.group import LogGroup
@@ -259,21 +259,17 @@ class GroupWriter:
         """Make the log's own thread write what is queued."""
         self._bell.put(True)
 
-    def append(self, item: Item, *, here: bool) -> None:
-        """Queue `item`, and make sure that it is written.
+    def carry_on(self, *, here: bool) -> None:
+        """Have what is queued written, after `AppendQueue.append` has returned True.
 
         Args:
-            here: if no thread writes, the caller writes the group before this returns. It calls
-                `ApplyQueue.tell` once its urgent work is done.
-
-        Raises:
-            LogClosed: the log takes nothing more; the item is not answered.
+            here: the caller writes the group before this returns. It calls `ApplyQueue.tell` once
+                its urgent work is done.
         """
-        if self._queue.append(item, here=here):
-            if here:
-                self._write_here()
-            else:
-                self.wake()
+        if here:
+            self._write_here()
+        else:
+            self.wake()
 
     def _run(self) -> None:
         while self._bell.get():

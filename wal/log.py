@@ -62,7 +62,6 @@ class Log:
         self._segments = SegmentSet(self._disk, directory, self._settings, carry)
         self._commit = GroupCommit(self._segments, self._settings)
         self._groups = self._commit.groups
-        self._append = self._groups.writer.append
         self._recovered: Recovered | None = None
         self._started = False
 
@@ -192,6 +191,25 @@ class Log:
         is not woken, because waking it would take the interpreter from the caller.
         """
         self._append(item, here=True)
+
+    def _append(self, item: Entry | Draft, *, here: bool) -> None:
+        if self.queue(item, here=here):
+            self.carry_on(here=here)
+
+    def queue(self, item: Entry | Draft, *, here: bool) -> bool:
+        """The first half of `append_nowait`, or of `append` if `here`. It waits for nothing.
+
+        Returns:
+            Whether the caller has to call `carry_on`, which may wait.
+
+        Raises:
+            LogClosed: as `append_nowait`.
+        """
+        return self._groups.queue.append(item, here=here)
+
+    def carry_on(self, *, here: bool) -> None:
+        """The second half of `append_nowait`, or of `append` if `here`."""
+        self._groups.writer.carry_on(here=here)
 
     def tell(self) -> None:
         """Make sure that written groups are applied soon. Any thread."""

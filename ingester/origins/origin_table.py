@@ -12,11 +12,18 @@ Sequences of an origin rise. A sequence up to the highest applied one is a dupli
 :meth:`OriginTable.load` supplies. A sequence under way is neither applied nor unknown, and its
 repeat waits for the outcome. After a failure, repeats are applied in order of their sequences, and
 none beyond a failed sequence that is not repeated, because that one could not be applied afterwards
-(tests/origins). Event loop only, except :meth:`OriginTable.verdict`.
+(tests/origins).
+
+The loop decides about sequences. The thread of a stream begins one itself if that needs no
+decision: it is new, and all that is under way was begun by the same stream
+(:meth:`OriginTable.reserve`). It holds :attr:`Fates.lock` until the operation is in the log's
+queue, so the log has an origin's sequences in rising order. Otherwise event loop only, except
+:meth:`OriginTable.verdict`.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Hashable
 from enum import Enum
 
@@ -47,14 +54,17 @@ Fate = Callable[[BaseException | None], None]
 class Fates:
     """Sequences that are not logged yet, in rising order, and the repeats that wait for them."""
 
-    __slots__ = ("_again", "_failed", "_waiting", "missing")
+    __slots__ = ("_again", "_begun_by", "_failed", "_waiting", "lock", "missing")
 
-    def __init__(self) -> None:
+    def __init__(self, lock: threading.RLock | None = None) -> None:
+        """``lock``: shared with the origin's other tables."""
+        self.lock = lock or threading.RLock()
         self.missing: int | None = None
         """Lowest failed sequence that is not repeated: nothing above it may be written."""
         self._waiting: dict[int, list[Fate]] = {}
         self._failed: set[int] = set()
         self._again: list[tuple[int, Fate]] = []
+        self._begun_by: object = None
 
     @property
     def under_way(self) -> Collection[int]:
@@ -62,25 +72,42 @@ class Fates:
         return self._waiting.keys()
 
     @property
+    def oldest(self) -> int | None:
+        """Lowest sequence under way."""
+        return next(iter(self._waiting), None)
+
+    @property
     def newest(self) -> int:
         """Highest sequence under way; -1 for none."""
         return next(reversed(self._waiting), -1)
 
-    def begin(self, sequence: int) -> bool:
-        """Record a sequence under way; return False if it, or one above it, already is."""
-        if self._waiting and sequence <= self.newest:
-            return False
-        self._waiting[sequence] = []
-        return True
+    def begin(self, sequence: int, whose: object = None) -> bool:
+        """Record a sequence under way; return False if it, or one above it, already is.
+
+        Args:
+            whose: who begins it, for :meth:`follows`.
+        """
+        with self.lock:
+            if self._waiting and sequence <= self.newest:
+                return False
+            self._waiting[sequence] = []
+            self._begun_by = whose
+            return True
+
+    def follows(self, sequence: int, whose: object) -> bool:
+        """Return whether a sequence is above all under way, the newest of which ``whose`` began."""
+        with self.lock:
+            return not self._waiting or (self._begun_by is whose and sequence > self.newest)
 
     def await_first(self, sequence: int, fate: Fate) -> None:
         """Call ``fate`` when the copy under way, or the next one above, is durable or has
         failed.
         """
-        waited_for = sequence
-        if sequence not in self._waiting:
-            waited_for = min(seq for seq in self._waiting if seq > sequence)
-        self._waiting[waited_for].append(fate)
+        with self.lock:
+            waited_for = sequence
+            if sequence not in self._waiting:
+                waited_for = min(seq for seq in self._waiting if seq > sequence)
+            self._waiting[waited_for].append(fate)
 
     def end(self, sequence: int, error: BaseException | None) -> list[Fate]:
         """Record that an operation is durable (``error`` is None) or never will be.
@@ -93,17 +120,18 @@ class Fates:
         Raises:
             KeyError: the sequence is not under way.
         """
-        waiting = self._waiting.pop(sequence)
-        if error is None:
-            return waiting
-        self._failed.add(sequence)
-        self._again += [(sequence, fate) for fate in waiting]
-        if self._waiting:
-            return []
-        again, failed = sorted(self._again, key=lambda one: one[0]), self._failed
-        self._again, self._failed = [], set()
-        self.missing = min(failed - {seq for seq, _ in again}, default=None)
-        return [fate for _, fate in again]
+        with self.lock:
+            waiting = self._waiting.pop(sequence)
+            if error is None:
+                return waiting
+            self._failed.add(sequence)
+            self._again += [(sequence, fate) for fate in waiting]
+            if self._waiting:
+                return []
+            again, failed = sorted(self._again, key=lambda one: one[0]), self._failed
+            self._again, self._failed = [], set()
+            self.missing = min(failed - {seq for seq, _ in again}, default=None)
+            return [fate for _, fate in again]
 
 
 NOBODY: frozenset[Hashable] = frozenset()
@@ -149,7 +177,7 @@ class IllegalClaimEvent(Exception):
 class OriginTable:
     """Decides about the sequences of one origin in one table."""
 
-    def __init__(self, name: str, table: TableKey) -> None:
+    def __init__(self, name: str, table: TableKey, lock: threading.RLock | None = None) -> None:
         self.name = name
         self.table = table
         self.state = OriginClaim.UNCLAIMED
@@ -163,7 +191,7 @@ class OriginTable:
         """What sequences contained, by the last loaded version."""
         self.owner: Process | None = None
         """The process that takes the origin's writes, by the last loaded version."""
-        self.fates = Fates()
+        self.fates = Fates(lock)
         self.touched = 0.0
         self.spec_id: int | None = None
         """The partition spec of the newest operation."""
@@ -250,12 +278,26 @@ class OriginTable:
         for tenure in self.tenures:
             tenure.ahead = {}
 
-    def begin(self, sequence: int, spec_id: int) -> bool:
+    def begin(self, sequence: int, spec_id: int, whose: object = None) -> bool:
         """Record a sequence under way; return False if it, or one above it, already is."""
-        begun = self.fates.begin(sequence)
+        begun = self.fates.begin(sequence, whose)
         if begun:
             self.spec_id = spec_id
         return begun
+
+    def reserve(self, sequence: int, spec_id: int, whose: object) -> bool:
+        """Begin a sequence that needs no decision of the loop; return False for any other.
+
+        In the thread of a stream, which holds the lock of the fates until the operation is in the
+        log's queue. If an operation before it fails, the log refuses it: both are in one session.
+        """
+        return (
+            self.state is not LOST
+            and self.fates.follows(sequence, whose)
+            and self.verdict(sequence) is NEW
+            and not self.covered(sequence)
+            and self.begin(sequence, spec_id, whose)
+        )
 
     def owns(self, first: int) -> bool:
         """Return whether everything from ``first`` on is this daemon's or durable."""

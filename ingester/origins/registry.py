@@ -12,6 +12,7 @@ and all before them, are in files. Event loop only, except :meth:`Origins.is_app
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from ingester.errors import LimitReached, limit_facts
@@ -31,6 +32,8 @@ class KnownOrigin:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.lock = threading.RLock()
+        """The lock of :class:`~ingester.origins.origin_table.Fates`, for all tables."""
         self.memory_sequence: int | None = None
         self.answered = False
         self.open_streams = 0
@@ -45,6 +48,22 @@ class KnownOrigin:
             self._settle()
         return self._durable
 
+    @property
+    def settled_sequence(self) -> int | None:
+        """The durable sequence, or a lower one of this process. Any thread.
+
+        Higher than a sequence that is under way only if the loop has decided about that one.
+        """
+        return self._durable
+
+    def is_first_answer(self) -> bool:
+        """Return whether nothing of the origin was answered before.
+
+        Any thread. Streams into two tables that are answered at the same moment may both be first.
+        """
+        first, self.answered = not self.answered, True
+        return first
+
     def note_applied(self, sequence: int, waits: bool) -> None:
         """Record an operation; ``waits`` if it is buffered."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
@@ -54,7 +73,7 @@ class KnownOrigin:
 
     def note_settled(self) -> None:
         """Record that rows left a buffer for committed files."""
-        self._stale = True
+        self._settle()
 
     def note_known(self, durable: int | None) -> None:
         """Record that a manifest says everything up to this sequence is in files."""
@@ -72,13 +91,18 @@ class KnownOrigin:
         return [tenure for each in self.tables.values() for tenure in each.tenures]
 
     def _settle(self) -> None:
-        self._stale = False
-        limit = self.first_waiting()
-        tenures = self._tenures()
-        found = [tenure.last_below(limit) for tenure in tenures]
-        # Knowledge about one table says nothing about rows buffered for another, or repeated rows.
-        below = [each for each in (*found, self._durable) if each is not None and each < limit]
-        self._durable = max(below, default=None)
+        with self.lock:  # nothing begins meanwhile that is below the result
+            self._stale = False
+            under_way = [table.fates.oldest for table in self.tables.values()]
+            limit = min(
+                self.first_waiting(), *(one for one in under_way if one is not None), NO_END
+            )
+            tenures = self._tenures()
+            found = [tenure.last_below(limit) for tenure in tenures]
+            # Knowledge about one table says nothing about rows buffered for another, or repeated
+            # rows.
+            below = [each for each in (*found, self._durable) if each is not None and each < limit]
+            self._durable = max(below, default=None)
         if self._durable is not None:
             for tenure in tenures:
                 tenure.trim(self._durable)
@@ -140,7 +164,9 @@ class Origins:
             of_table = self._of_table[key] = {}
         found = of_table.get(name)
         if found is None:
-            found = of_table[name] = self.get(name).tables[key] = OriginTable(name, key)
+            found = of_table[name] = self.get(name).tables[key] = OriginTable(
+                name, key, self.get(name).lock
+            )
             found.touched = self._clock()
         return found
 
@@ -178,9 +204,11 @@ class Origins:
 
     def note_released(self, holder: Hashable, tenures: Iterable[Tenure]) -> None:
         """Record that a buffer's rows of these tenures are in committed files."""
+        origins = {self.get(tenure.origin) for tenure in tenures}
         for tenure in tenures:
             tenure.note_released(holder)
-            self.get(tenure.origin).note_settled()
+        for origin in origins:
+            origin.note_settled()
 
     def load(self, found: OriginTable, known: OriginAction | None, ingester_id: str) -> None:
         """Load what a manifest version says about an origin in a table."""

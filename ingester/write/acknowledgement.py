@@ -2,8 +2,8 @@
 
 made ─▶ queued for the log ─▶ stored ─▶ applied to the buffers ─▶ finished
                                 │                                    ├ released: admission
-                                │ streams without an origin          ├ answered, if not before
-                                └ are answered here                  └ repeats hear the outcome
+                                │ answered here, unless the loop     ├ answered, if not before
+                                └ has decided about it               └ repeats hear the outcome
 """
 
 from __future__ import annotations
@@ -49,6 +49,14 @@ class Acknowledgement:
         self._began = time.perf_counter()
         for trace in operation.traces:
             trace.submitted()
+
+    answered_when_stored = False
+    """Whether those who wait are answered before the operation is applied."""
+
+    @property
+    def whose(self) -> object:
+        """Who submits the operation; see ``Fates``."""
+        return None
 
     def is_first_copy(self, fates: Fates, sequence: int) -> None:
         """Note that repeats of the operation wait in ``fates`` for its outcome."""
@@ -98,6 +106,5 @@ class Acknowledgement:
             "ingester.coalesced": operation.operations,
         }
         for trace in operation.traces:
-            # Without an origin a write was answered when it was stored, before it was applied.
-            at_ns = trace.stored_ns if operation.origin is None else 0
+            at_ns = trace.stored_ns if self.answered_when_stored else 0
             trace.answered(error, attributes, at_ns)

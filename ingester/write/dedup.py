@@ -63,7 +63,7 @@ class Deduplication:
             return
         if not new:
             self._answer_repeat(origin_table, acknowledgement)
-        elif origin_table.begin(sequence, operation.spec_id):
+        elif origin_table.begin(sequence, operation.spec_id, acknowledgement.whose):
             acknowledgement.is_first_copy(origin_table.fates, sequence)
             self._append_uncovered(acknowledgement, origin_table)
         else:

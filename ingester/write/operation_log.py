@@ -104,14 +104,27 @@ class OperationLog:
         Raises:
             Stopping: there is no loop any more to answer on.
         """
-        append = self._log.append if here else self._log.append_nowait
+        if self.queue(item, here=here):
+            self._log.carry_on(here=here)
+
+    def queue(self, item: Entry | Draft, *, here: bool) -> bool:
+        """The first half of :meth:`offer`; return whether :meth:`carry_on` has to follow.
+
+        Raises:
+            Stopping: there is no loop any more to answer on.
+        """
         try:
-            append(item)
+            return self._log.queue(item, here=here)
         except LogClosed as exc:
             try:
                 self._loop.run_sync_soon(item.answer, exc)
             except trio.RunFinishedError:
                 raise _closed() from None
+            return False
+
+    def carry_on(self, *, here: bool) -> None:
+        """Write what is queued, or wake the thread that does."""
+        self._log.carry_on(here=here)
 
     def tell(self) -> None:
         """Have a group that was written ``here`` applied soon; see `Log.tell`. Any thread."""

@@ -2,7 +2,7 @@
 
     small    admitted ─▶ the log, as a draft: the thread that writes coalesces it with others
     larger   admitted ─▶ the combiner's thread: prepared ─▶ the log
-    other    prepared ─▶ admitted ─▶ (the loop, if the stream has an origin) ─▶ the log
+    other    prepared ─▶ admitted ─▶ (the loop, if it may be a repeat) ─▶ the log
 
 Small and larger batches have no origin and no metadata that names one. A client that waits for each
 answer uses the combiner only when it is busy; otherwise its own thread prepares the batch. Batches
@@ -54,6 +54,7 @@ class Sender:
 
     Args:
         begin: takes the stream's origin over from its first sequence on; waits for the loop.
+        decide: submits a batch that may be a repeat; waits for the loop.
         on_sent: receives the bytes of each batch that was submitted.
     """
 
@@ -61,14 +62,14 @@ class Sender:
         self,
         stream: WriteStream,
         preparation: Preparation,
-        post: Post,
         begin: Callable[[WriteStream, int], None],
+        decide: Callable[[WriteStream, Operation], None],
         on_sent: Callable[[int], None],
     ) -> None:
         self._stream = stream
         self._preparation = preparation
-        self._post = post
         self._begin = begin
+        self._decide = decide
         self._on_sent = on_sent
         self._sequences = RisingSequences()
 
@@ -105,7 +106,7 @@ class Sender:
         operation = preparation.operation(batch, metadata)
         if trace is not None:
             operation.traces = (trace,)
-        self._submit(operation)
+        self._submit(operation, here=awaits is Awaits.ANSWER)
         return True
 
     def _offer(
@@ -124,24 +125,18 @@ class Sender:
         arrival.checked.wait()
         return stream.session.refusal is None
 
-    def _submit(self, operation: Operation) -> None:
+    def _submit(self, operation: Operation, *, here: bool) -> None:
         stream, sequence = self._stream, operation.origin_sequence
         if sequence is not None and stream.origin_table is None:
             stream.would_admit(operation.nbytes, sequence)
             self._begin(stream, sequence)
         operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
         self._on_sent(operation.nbytes)
-        if stream.origin is None:
+        if sequence is None:
             stream.submit(operation)
-        else:
-            self._post(self._submit_on_loop, operation)
-
-    def _submit_on_loop(self, operation: Operation) -> None:
-        """Submit an origin's operation. Nothing may be raised into trio's callback."""
-        try:
-            self._stream.submit(operation)
-        except Exception as exc:
-            self._stream.refuse(exc)
+        elif not stream.submit_new(operation, here=here):
+            # Waited for, so that the next batch does not overtake it.
+            self._decide(stream, operation)
 
 
 class Preparation:

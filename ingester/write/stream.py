@@ -1,8 +1,8 @@
 """A stream of writes: its batches are admitted, submitted in order and answered in order.
 
-Answers of a stream leave in the order of its batches. Without an origin they leave as soon as the
-log has them, while the loop applies them: a query that follows finds them applied. After a refusal
-nothing later of the stream is applied.
+Answers of a stream leave in the order of its batches, as soon as the log has them, while the loop
+applies them: a query that follows finds them applied. A batch of an origin that the loop had to
+decide about is answered when it is applied. After a refusal nothing later of the stream is applied.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class WriteStream:
     def submit(self, operation: Operation, slot: Slot | None = None) -> None:
         """Submit a batch, to be answered in its turn.
 
-        On the loop with an origin; otherwise in the thread that has prepared the operation. Only
+        On the loop with a sequence; otherwise in the thread that has prepared the operation. Only
         the log can fail there, which keeps the stream's order by its session.
 
         Args:
@@ -207,9 +207,8 @@ class WriteStream:
         if operation.admitted_bytes:
             self._open_partitions(operation)
         slot = self.reserve() if slot is None else slot
-        if self.origin is None:
-            batches = [(self, slot)]
-            self._path.log.append(for_streams(batches, operation, self._path.metrics))
+        if operation.origin_sequence is None:
+            self._path.log.append(for_streams([(self, slot)], operation, self._path.metrics))
             return
         # A batch that reaches the loop after a newer stream was opened would follow that stream's:
         # a client that has asked for the origin's position in between was told less.
@@ -221,7 +220,58 @@ class WriteStream:
             self.hand_out()
             return
 
-        self._path.dedup.submit(_OfStreams([(self, slot)], operation, self._path.metrics))
+        acknowledgement = _OfStreams([(self, slot)], operation, self._path.metrics)
+        assert operation.entry is not None
+        operation.entry.sessions = (self.session,)
+        self._path.dedup.submit(acknowledgement)
+
+    def submit_new(self, operation: Operation, *, here: bool) -> bool:
+        """Submit a batch of an origin, unless the loop has to decide about it.
+
+        In the thread that has prepared the operation.
+
+        Args:
+            here: as in :meth:`offer`.
+
+        Returns:
+            Whether it was submitted. Otherwise it still counts as admitted.
+
+        Raises:
+            IngesterError: it cannot open its partitions. It no longer counts as admitted.
+        """
+        table, sequence = self.origin_table, operation.origin_sequence
+        assert table is not None and sequence is not None and self.origin is not None
+        origin = self._path.origins.get(self.origin)
+        if not operation.admitted_bytes or not table.fates.follows(sequence, self.session):
+            return False
+        self._open_partitions(operation)
+        log, due = self._path.log, False
+        with table.fates.lock:
+            is_new = (
+                self.superseded is None
+                and self.refusal is None
+                # The durable sequence falls, which is to be seen by the time of the answer.
+                and sequence > (-1 if (done := origin.settled_sequence) is None else done)
+                and table.reserve(sequence, operation.spec_id, self.session)
+            )
+            if is_new:
+                batches = [(self, self.reserve())]
+                acknowledgement = for_streams(batches, operation, self._path.metrics)
+                acknowledgement.is_first_copy(table.fates, sequence)
+                due = log.queue(log.entry_of(acknowledgement), here=here)
+        if not is_new:
+            self._path.partitions.leave(operation)
+        elif due:
+            log.carry_on(here=here)
+        return is_new
+
+    def supersede(self, error: Superseded) -> None:
+        """Refuse all batches that are not submitted yet: a newer stream takes over."""
+        if self.origin_table is None:
+            self.superseded = error
+            return
+        with self.origin_table.fates.lock:
+            self.superseded = error
 
     def claim(self, operation: Operation) -> None:
         """Admit the partitions of an operation until :meth:`leave_with`. Any thread.
@@ -267,6 +317,22 @@ class WriteStream:
         Any thread. Queries that start from now on find its rows.
         """
         slot.append(PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch))
+
+    def accept_of_origin(self, slot: Slot, operation: Operation, sequence: int) -> None:
+        """As :meth:`accept`, for a batch of the stream's origin."""
+        assert self.origin is not None
+        origin = self._path.origins.get(self.origin)
+        numbers = (operation.origin_sequence, origin.memory_sequence)
+        slot.append(
+            PutAnswer(
+                accepted=True,
+                sequence=sequence,
+                epoch=self._path.epoch,
+                memory_sequence=max((each for each in numbers if each is not None), default=None),
+                durable_sequence=origin.settled_sequence,
+                first=origin.is_first_answer(),
+            )
+        )
 
     def reject(self, slot: Slot, error: BaseException) -> None:
         """Note that a batch, or an earlier one, is refused. :meth:`hand_out` has to follow."""
@@ -317,7 +383,6 @@ class WriteStream:
         """Note that a batch of an origin is applied, or a duplicate. :meth:`hand_out` follows."""
         assert self.origin is not None, "without one it is answered when it is in the log"
         origin = self._path.origins.get(self.origin)
-        first, origin.answered = not origin.answered, True
         slot.append(
             PutAnswer(
                 accepted=True,
@@ -327,7 +392,7 @@ class WriteStream:
                 duplicate=operation.duplicate,
                 memory_sequence=origin.memory_sequence,
                 durable_sequence=origin.durable_sequence,
-                first=first,
+                first=origin.is_first_answer(),
             )
         )
 
@@ -335,7 +400,7 @@ class WriteStream:
 class _OfStreams(Acknowledgement):
     """Answers the batches that an operation was made of, each in its stream's order."""
 
-    __slots__ = ("_batches", "_streams")
+    __slots__ = ("_batches", "_streams", "answered_when_stored")
 
     def __init__(
         self,
@@ -346,11 +411,20 @@ class _OfStreams(Acknowledgement):
         super().__init__(operation, metrics)
         self._batches = batches
         self._streams = {stream for stream, _ in batches}
+        self.answered_when_stored = False
+
+    @property
+    def whose(self) -> OrderedSession:
+        """The session of the first batch's stream."""
+        return self._batches[0][0].session
 
     def stored(self, entry: Entry) -> None:
-        """Accept the batches: without an origin they need not be applied first."""
+        """Accept the batches: they need not be applied first."""
         for number, (stream, slot) in enumerate(self._batches):
-            stream.accept(slot, entry.seq + number)
+            if stream.origin is None:
+                stream.accept(slot, entry.seq + number)
+            else:
+                stream.accept_of_origin(slot, self.operation, entry.seq)
         for stream in self._streams:
             stream.hand_out()
 
@@ -359,7 +433,7 @@ class _OfStreams(Acknowledgement):
         one, slot = self._batches[0]
         one.leave_with(self.operation, len(self._batches))
         # The loop may apply a group before the thread that wrote it calls `stored`.
-        if slot or (error is None and one.origin is None):
+        if slot or (error is None and self.answered_when_stored):
             return
         for stream, each in self._batches:
             if error is None:
@@ -373,11 +447,12 @@ class _OfStreams(Acknowledgement):
 def for_streams(
     batches: Sequence[tuple[WriteStream, Slot]], operation: Operation, metrics: Metrics
 ) -> Acknowledgement:
-    """Make the acknowledgement of an operation made of these batches, none of an origin.
+    """Make the acknowledgement of an operation made of these batches.
 
     They are answered in the thread that writes the log, before the loop applies the operation.
     """
     acknowledgement = _OfStreams(batches, operation, metrics)
+    acknowledgement.answered_when_stored = True
     entry = operation.entry
     assert entry is not None, "it was made just now"
     # Assigned here: the streams that wait are known only after the entry was encoded.

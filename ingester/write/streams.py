@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
+from ingester.dml.operation import Operation
 from ingester.errors import Superseded
 from ingester.quotas.use import NamespaceUse
 from ingester.schema import DeleteNormaliser, Normaliser
@@ -163,6 +164,13 @@ class Writes:
         await self._takeover.take(table, stream.origin, sequence)
         stream.origin_table = self._origins.table(stream.origin, table.key)
 
+    async def submit(self, stream: WriteStream, operation: Operation) -> None:
+        """Submit a batch of an origin that may be a repeat."""
+        try:
+            stream.submit(operation)
+        except Exception as exc:
+            stream.refuse(exc)
+
     async def _drafted(self, table: TableBuffer | None, sent: pa.Schema) -> TableDefinition | None:
         """Draft the definition that a write leads to; None if the table has it."""
 
@@ -226,8 +234,10 @@ class Writes:
         """End the open stream of the same origin and table for a newer one."""
         older = self._open.get((origin, table))
         if older is not None:
-            older.superseded = Superseded(
-                f"a newer stream of origin {origin!r} into {table[0]}/{table[1]} has taken over"
+            older.supersede(
+                Superseded(
+                    f"a newer stream of origin {origin!r} into {table[0]}/{table[1]} has taken over"
+                )
             )
         else:
             self._origins.get(origin).open_streams += 1

@@ -6,11 +6,10 @@ A client that waits for each answer is served by the call's own thread, one step
 
 For a client that sends ahead there are two threads:
 
-    without an origin
     reader      read ─ submit ─▶ log ─▶ the thread that writes it ─┐
     handler     answer ◀── outcomes, in order ◀────────────────────┘
 
-    with an origin
+    a batch of an origin that may be a repeat
     reader      read ─ submit ─▶ loop (is it new?) ─▶ log ─▶ loop (apply) ─┐
     handler     answer ◀── outcomes, in order ◀────────────────────────────┘
 
@@ -197,8 +196,8 @@ class PutCall:
         self._sender = Sender(
             stream,
             Preparation(stream, self._combiner, operations, portal.post),
-            portal.post,
             partial(portal.call, self._writes.begin),
+            partial(portal.call, self._writes.submit),
             self._unanswered.sent,
         )
         try:
