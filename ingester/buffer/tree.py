@@ -186,6 +186,8 @@ class BufferTree:
             )
             for handle in holders:
                 handle.origins[tenure] = operation.origin_sequence
+        if operation.writes:
+            self._note_writes(table, operation, holders)
         if operation.checkpoint is not None:
             self._note_checkpoint(table, operation, operation.checkpoint, tenure)
         for handle in holders:
@@ -195,6 +197,33 @@ class BufferTree:
                 self.freeze(table.partitions[handle.partition], "messages")
         if table.on_applied is not None:
             table.on_applied()
+
+    def _note_writes(
+        self, table: TableBuffer, operation: Operation, holders: list[BufferHandle]
+    ) -> None:
+        """Note the origins' sequences in a coalesced batch."""
+        process, only = (self.ingester_id, operation.epoch), len(holders) == 1
+        numbers = [
+            frozenset(number for number, _ in part.row_counts or ()) for part in operation.parts
+        ]
+        for number, origin, sequence, content in operation.writes:
+            its = [
+                handle
+                for handle, has in zip(holders, numbers, strict=True)
+                if only or number in has
+            ]
+            tenure = self.origins.note_applied(
+                origin,
+                table.key,
+                sequence,
+                operation.seq + number,
+                its,
+                process,
+                operation.spec_id,
+                content,
+            )
+            for handle in its:
+                handle.origins[tenure] = sequence
 
     def _note_checkpoint(
         self,

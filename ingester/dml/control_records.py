@@ -22,6 +22,7 @@ from ingester.dml.record import (
     DamagedRecord,
     LoggedOperation,
     TableRows,
+    apart,
     decode_operation,
     encode_operation,
     operation_of,
@@ -99,7 +100,10 @@ def make_transaction(
 def decode_record(
     payload: pa.Buffer, schemas: dict[int, pa.Schema], operations: int = 1
 ) -> list[LoggedOperation]:
-    """Decode the operations of a record; a transaction has several, each with one sequence.
+    """Decode the operations of a record, each with one sequence.
+
+    A transaction has several, and so has a coalesced batch with origins. One without is decoded as
+    one operation.
 
     Args:
         operations: number of operations according to the log.
@@ -108,7 +112,8 @@ def decode_record(
         DamagedRecord: the content does not match its own header or schema.
     """
     if payload.size < _WORD.size or _word(payload, 0) != _MARK:
-        return [decode_operation(payload, schemas, operations)]
+        logged = decode_operation(payload, schemas, operations)
+        return apart(logged, operations) if logged.header.writes else [logged]
     if payload.size < 2 * _WORD.size or (count := _word(payload, 1)) != operations:
         raise DamagedRecord(f"a transaction in a record of {operations} operations")
     offset = (2 + count) * _WORD.size

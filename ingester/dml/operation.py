@@ -27,6 +27,18 @@ from wal import Entry
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
+
+class OriginWrite(NamedTuple):
+    """A write of a coalesced batch that has a sequence of its origin."""
+
+    number: int
+    """The write's number in the batch."""
+    origin: str
+    sequence: int
+    content: Content | None
+    """What the sequence contains; None if that is not noted."""
+
+
 RowCounts = tuple[tuple[int, int], ...]
 """Rows of each operation in a coalesced batch, in order: (operation number in the batch, rows).
 Operations without rows are omitted."""
@@ -58,7 +70,9 @@ class Operation:
     spec_id: int
     """The partition spec of the parts; the table may have a newer one."""
     operations: int = 1
-    """Number of writes; more than 1 in a coalesced batch, which has no origin."""
+    """Number of writes; more than 1 in a coalesced batch, which names origins in ``writes``."""
+    writes: tuple[OriginWrite, ...] = ()
+    """The writes of a coalesced batch that have a sequence of an origin, by number."""
     origin: str | None = None
     origin_sequence: int | None = None
     content: Content | None = None

@@ -6,7 +6,8 @@
 Each part is the Arrow IPC message of one partition's rows without its schema. The schema is
 stored once per segment in a record of its own, which the log writes before the first operation
 that uses its number. A coalesced batch is one such record, whose parts have the row counts of
-its operations. Parts are multiples of 8 bytes, so that replayed columns are aligned.
+its operations, and which lists the operations with an origin (in a segment with a record of the
+kind ``NUMBERED``). Parts are multiples of 8 bytes, so that replayed columns are aligned.
 
 :func:`decode_operation` reads what :func:`encode_operation` writes; anything else raises
 :class:`DamagedRecord` (tests/dml/test_record.py, tests/fuzz).
@@ -26,7 +27,7 @@ import pyarrow as pa
 
 from ingester.dml.content import ContentReader
 from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
-from ingester.dml.operation import Operation, Part, RowCounts
+from ingester.dml.operation import Operation, OriginWrite, Part, RowCounts
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from ingester.schema.normalise import validate_fully
 from persist.manifest.actions import Content
@@ -66,6 +67,10 @@ class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
     checkpoint_shared: str | None = None
     content_rows: int | None = None
     content_digest: int | None = None
+    origins: tuple[str, ...] = ()
+    writes: tuple[tuple[int, int, int, int | None, int | None], ...] = ()
+    """Writes of a coalesced batch that have an origin: number, index of the origin, sequence, and
+    rows and digest of the content."""
 
     @property
     def content(self) -> Content | None:
@@ -99,6 +104,10 @@ class LoggedOperation(NamedTuple):
 # The log identifies a preamble by object identity. If two threads create one at the same time, the
 # segment gets it twice, which is harmless.
 _preambles: weakref.WeakKeyDictionary[SharedBytes, Preamble] = weakref.WeakKeyDictionary()
+
+
+NUMBERED = Preamble(RecordKind.NUMBERED, ())
+"""Precedes coalesced batches with origins, so that a release that would not see these stops."""
 
 
 def preamble_of(shared: SharedBytes) -> Preamble:
@@ -200,9 +209,13 @@ def encode_operation(
     origin: tuple[str, int] | None = None,
     checkpoint: SourceCheckpoint | None = None,
     content: Content | None = None,
+    writes: Sequence[OriginWrite] = (),
 ) -> list[pa.Buffer | bytes]:
     """Return the payload of an operation record as a sequence of buffers."""
     namespace, table = rows.schema.table
+    names = {
+        name: index for index, name in enumerate(dict.fromkeys(each.origin for each in writes))
+    }
     messages = rows.messages
     header = _encode(
         OperationHeader(
@@ -223,6 +236,11 @@ def encode_operation(
             checkpoint_shared=checkpoint.shared.id if checkpoint and checkpoint.shared else None,
             content_rows=content.rows if content else None,
             content_digest=content.digest if content else None,
+            origins=tuple(names),
+            writes=tuple(
+                (one.number, names[one.origin], one.sequence, *(one.content or (None, None)))
+                for one in writes
+            ),
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8
@@ -242,6 +260,7 @@ def make_operation(
     origin: tuple[str, int] | None = None,
     checkpoint: SourceCheckpoint | None = None,
     content: Content | None = None,
+    writes: tuple[OriginWrite, ...] = (),
 ) -> Operation:
     """Return an operation with its log record.
 
@@ -249,15 +268,16 @@ def make_operation(
         operations: number of writes in a coalesced batch.
         origin: its name, and the operation's sequence.
         content: what the sequence contains, if it is to be noted.
+        writes: those of a coalesced batch that have an origin, by number.
     """
-    payload = encode_operation(rows, origin, checkpoint, content)
-    preambles: tuple[Preamble, ...] = (rows.schema.preamble,)
+    payload = encode_operation(rows, origin, checkpoint, content, writes)
+    preambles: tuple[Preamble, ...] = (rows.schema.preamble, *([NUMBERED] if writes else ()))
     if checkpoint is not None and checkpoint.shared is not None:
         preambles += (preamble_of(checkpoint.shared),)
     entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
     made = operation_of(rows, entry.payload_bytes, origin)
     made.entry, made.operations, made.checkpoint = entry, operations, checkpoint
-    made.content = content
+    made.content, made.writes = content, writes
     return made
 
 
@@ -330,6 +350,47 @@ def decode_operation(
     if offset > payload.size:
         raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
     return LoggedOperation(header, tuple(parts))
+
+
+def apart(logged: LoggedOperation, operations: int) -> list[LoggedOperation]:
+    """Return the operations of a coalesced batch one by one, each with its origin.
+
+    Raises:
+        DamagedRecord: they are not numbered as they should be.
+    """
+    header = logged.header
+    if len(logged.parts) and logged.parts[0].row_counts is None:
+        raise DamagedRecord("writes of a record that is no coalesced batch")
+    parts: list[list[Part]] = [[] for _ in range(operations)]
+    for part in logged.parts:
+        start = 0
+        for number, count in part.row_counts or ():
+            rows = part.batch.slice(start, count)
+            parts[number].append(Part(part.values, rows, int(rows.nbytes)))
+            start += count
+    alone = msgspec.structs.replace(header, origins=(), writes=())
+    headers = [alone] * operations
+    before = -1
+    for number, index, sequence, rows, digest in header.writes:
+        if not (before < number < operations and 0 <= index < len(header.origins)):
+            raise DamagedRecord(f"write {number} of a record of {operations} operations")
+        headers[number] = msgspec.structs.replace(
+            alone,
+            origin=header.origins[index],
+            origin_sequence=sequence,
+            content_rows=rows,
+            content_digest=digest,
+        )
+        before = number
+    return [
+        LoggedOperation(
+            msgspec.structs.replace(
+                one, parts=tuple(PartHeader(part.values, part.nbytes) for part in its)
+            ),
+            tuple(its),
+        )
+        for one, its in zip(headers, parts, strict=True)
+    ]
 
 
 def _check_row_counts(row_counts: RowCounts | None, rows: int, operations: int) -> None:

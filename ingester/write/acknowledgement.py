@@ -9,7 +9,6 @@ made ─▶ queued for the log ─▶ stored ─▶ applied to the buffers ─�
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import msgspec
 
@@ -45,7 +44,7 @@ class Acknowledgement:
     def __init__(self, operation: Operation, metrics: Metrics | None) -> None:
         self.operation = operation
         self._metrics = metrics
-        self._first_of: tuple[Fates, int] | None = None
+        self._first_of: list[tuple[Fates, int]] = []
         self._began = time.perf_counter()
         for trace in operation.traces:
             trace.submitted()
@@ -59,8 +58,8 @@ class Acknowledgement:
         return None
 
     def is_first_copy(self, fates: Fates, sequence: int) -> None:
-        """Note that repeats of the operation wait in ``fates`` for its outcome."""
-        self._first_of = fates, sequence
+        """Note that repeats of a sequence wait in ``fates`` for the operation's outcome."""
+        self._first_of.append((fates, sequence))
 
     def stored(self, entry: Entry) -> None:
         """Note that the operation is in the log. In the thread that writes it."""
@@ -68,10 +67,9 @@ class Acknowledgement:
     def finish(self, error: BaseException | None) -> None:
         """Answer: the operation is durable and visible, or refused for this error. On the loop."""
         operation = self.operation
-        waiting: Sequence[Fate] = ()
-        if self._first_of is not None:
-            fates, sequence = self._first_of
-            waiting = fates.end(sequence, error)
+        waiting: list[Fate] = []
+        for fates, sequence in self._first_of:
+            waiting += fates.end(sequence, error)
         if operation.traces:
             self._end_traces(error)
         if error is None and self._metrics is not None:

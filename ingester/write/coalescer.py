@@ -26,10 +26,12 @@ from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.errors import Stopping
 from ingester.observability.metrics import Metrics
+from ingester.origins.origin_table import Fate
 from ingester.write.combiner import Known
+from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_log import OperationLog, log_refusal
-from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Post, WriteStream, for_streams
+from ingester.write.operation_maker import Numbered, OperationMaker
+from ingester.write.stream import OfferedDraft, Post, Waiting, WriteStream, for_streams
 from wal import Draft, Entry, LogError
 
 if TYPE_CHECKING:
@@ -44,17 +46,20 @@ SCATTERED_S = 60.0
 """How long a table's batches are prepared by their own threads after one with more partitions."""
 
 
-class Arrival(Draft):
-    """A small batch of a stream without an origin that waits to be coalesced."""
+class Arrival(OfferedDraft):
+    """A small batch of a stream that waits to be coalesced."""
 
-    __slots__ = ("batch", "checked", "slot", "stream", "trace")
+    __slots__ = ("batch", "checked", "stream", "trace")
 
-    def __init__(self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> None:
+    def __init__(
+        self, stream: WriteStream, batch: pa.RecordBatch, nbytes: int, sequence: int | None = None
+    ) -> None:
         """``nbytes`` were admitted for the batch, and bound its size."""
         super().__init__(nbytes, (stream.session,))
         self.stream = stream
         self.batch = batch
-        self.slot = stream.reserve()
+        self.sequence = sequence
+        self.slot = []
         self.trace: WriteTrace | None = None
         self.checked: threading.Event | None = None
         """Set when the batch is known to be valid, or refused."""
@@ -68,9 +73,22 @@ class Arrival(Draft):
         if self.trace is not None:
             self.trace.answered(reason, {})
         self.stream.leave(self.stored_bytes)
+        waiting: list[Fate] = []
+        if self.sequence is not None and self.stream.origin_table is not None:
+            waiting = self.stream.origin_table.fates.end(self.sequence, reason)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
         self.note_checked()
+        for hear in waiting:
+            hear(reason)
+
+    @property
+    def numbered(self) -> Numbered | None:
+        """The batch's sequence, with its origin."""
+        origin = self.stream.origin
+        if self.sequence is None or origin is None:
+            return None
+        return Numbered(origin, self.sequence, self.stream.notes_contents)
 
     def note_checked(self) -> None:
         """Wake a thread that waits until the batch is known to be valid, or refused."""
@@ -124,7 +142,10 @@ class Coalescer:
             try:
                 most_bytes = sum(each.stored_bytes for each in arrivals)
                 operation = self._operations.coalesce(
-                    plan, [each.batch for each in arrivals], most_bytes
+                    plan,
+                    [each.batch for each in arrivals],
+                    most_bytes,
+                    [each.numbered for each in arrivals],
                 )
                 _note_scattered(plan.table, len(operation.parts))
                 arrivals[0].stream.claim(operation)
@@ -147,8 +168,15 @@ class Coalescer:
             stream.check_partitions(partitions, None)
 
         try:
-            known = Known(most_bytes=arrival.stored_bytes)
-            operation = self._operations.make(stream.plan, arrival.batch, known=known, check=check)
+            operation = self._operations.make(
+                stream.plan,
+                arrival.batch,
+                ReceivedMetadata(sequence=arrival.sequence),
+                stream.origin,
+                Known(most_bytes=arrival.stored_bytes),
+                check,
+                stream.notes_contents,
+            )
             stream.claim(operation)
         except Exception as exc:
             stream.session.refusal = Unfit(exc)
@@ -163,7 +191,7 @@ class Coalescer:
     def _submit(self, operation: Operation, arrivals: list[Arrival]) -> None:
         operation.admitted_bytes = sum(each.stored_bytes for each in arrivals)
         operation.traces = tuple([each.trace for each in arrivals if each.trace is not None])
-        batches = [(each.stream, each.slot) for each in arrivals]
+        batches = [Waiting(each.stream, each.slot, each.sequence) for each in arrivals]
         acknowledgement = for_streams(batches, operation, self._metrics)
         self._entries.append(self._log.entry_of(acknowledgement))
         for arrival in arrivals:

@@ -6,12 +6,13 @@ value can be refused for is refused here. Nothing waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ingester.dml.operation import Operation, RowCounts
+from ingester.dml.operation import Operation, OriginWrite, RowCounts
 from ingester.dml.record import make_operation, split_rows
 from ingester.errors import BadRequest
 from ingester.schema import Normaliser
@@ -37,6 +38,15 @@ Split = list[tuple[PartitionValues, pa.RecordBatch]]
 
 def _any_number(parts: int) -> None:
     """Accept any number of partitions."""
+
+
+class Numbered(NamedTuple):
+    """A batch's sequence of its stream's origin."""
+
+    origin: str
+    sequence: int
+    notes_content: bool
+    """Whether a repeat of the sequence has to have the same rows."""
 
 
 class OperationMaker:
@@ -89,12 +99,17 @@ class OperationMaker:
         )
 
     def coalesce(
-        self, plan: WritePlan, batches: list[pa.RecordBatch], most_bytes: int
+        self,
+        plan: WritePlan,
+        batches: list[pa.RecordBatch],
+        most_bytes: int,
+        numbered: Sequence[Numbered | None] = (),
     ) -> Operation:
         """Make a coalesced batch of small batches of one schema, each with its own sequence.
 
         Args:
             most_bytes: the bytes that all of them have at most; none has more than a batch may.
+            numbered: the origin's sequence of each batch.
 
         Raises:
             BadRequest, pa.ArrowException: not all of them are good; which one is not said.
@@ -109,7 +124,24 @@ class OperationMaker:
         )
         parts = zip(rows.parts, row_counts, strict=True)
         counted = tuple(part._replace(row_counts=each) for part, each in parts)
-        return make_operation(rows._replace(parts=counted), operations=len(batches))
+        writes = tuple(self._writes(plan, kept, counts, numbered))
+        return make_operation(rows._replace(parts=counted), operations=len(batches), writes=writes)
+
+    def _writes(
+        self,
+        plan: WritePlan,
+        kept: pa.RecordBatch,
+        counts: list[int],
+        numbered: Sequence[Numbered | None],
+    ) -> Iterator[OriginWrite]:
+        start, contents = 0, plan.schema.contents
+        for number, (count, one) in enumerate(zip(counts, numbered, strict=False)):
+            if one is not None:
+                content = None
+                if one.notes_content and contents is not None:
+                    content = contents.content(kept.slice(start, count))
+                yield OriginWrite(number, one.origin, one.sequence, content)
+            start += count
 
     def check_size(self, batch: pa.RecordBatch) -> None:
         """Raise ``BadRequest`` for a batch that is too large as it arrived."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 from ingester.dml.operation import Operation
 from ingester.write.coalescer import Arrival
 from ingester.write.combiner import NOTHING, Combiner, CombinerRequest, Known, PreparationPace
-from ingester.write.metadata import NO_METADATA, ReceivedMetadata, RisingSequences
+from ingester.write.metadata import ReceivedMetadata, RisingSequences
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import Post, Slot, WriteStream
 
@@ -86,11 +86,13 @@ class Sender:
             IngesterError: why it is refused.
         """
         stream, preparation = self._stream, self._preparation
-        if stream.origin is None and metadata is NO_METADATA:
-            most = preparation.coalesces(batch)
-            if most is not None:
-                return preparation.settle() and self._offer(batch, most, awaits, trace)
         self._sequences.check(metadata.sequence)
+        if metadata.checkpoint is None and (most := preparation.coalesces(batch)) is not None:
+            if not preparation.settle():
+                return False
+            arrival = self._offered(batch, most, metadata.sequence, awaits, trace)
+            if arrival is not None:
+                return self._is_good(arrival)
         if metadata.checkpoint is not None:
             metadata = metadata._replace(checkpoint=stream.fitted(metadata.checkpoint))
         ahead = awaits is Awaits.NOTHING
@@ -109,27 +111,51 @@ class Sender:
         self._submit(operation, here=awaits is Awaits.ANSWER)
         return True
 
-    def _offer(
-        self, batch: pa.RecordBatch, most_bytes: int, awaits: Awaits, trace: WriteTrace | None
-    ) -> bool:
+    def _offered(
+        self,
+        batch: pa.RecordBatch,
+        most_bytes: int,
+        sequence: int | None,
+        awaits: Awaits,
+        trace: WriteTrace | None,
+    ) -> Arrival | None:
+        """Offer a small batch to the log; None if the loop has to decide about it."""
         stream, nbytes = self._stream, most_bytes + ARRIVAL_BYTES
-        arrival = Arrival(stream, batch, stream.admit(nbytes, None))
+        self._take_over(nbytes, sequence)
+        if not (admitted := stream.admit(nbytes, sequence)):
+            stream.leave(0)
+            return None  # it is a repeat
+        arrival = Arrival(stream, batch, admitted, sequence)
         arrival.waits, arrival.trace = awaits is not Awaits.NOTHING, trace
         if awaits is Awaits.CHECK:
             arrival.checked = threading.Event()
-        self._on_sent(nbytes)
         # A sender that waits for the answer writes the log itself if no other thread does.
-        stream.offer(arrival, here=awaits is Awaits.ANSWER)
+        here = awaits is Awaits.ANSWER
+        if sequence is None:
+            self._on_sent(nbytes)
+            stream.offer(arrival, here=here)
+        elif not stream.offer_new(arrival, lambda: self._on_sent(nbytes), here=here):
+            stream.leave(admitted)
+            return None
+        return arrival
+
+    def _is_good(self, arrival: Arrival) -> bool:
+        """Wait until a batch is known to be valid, if that is asked for; False if it is not."""
         if arrival.checked is None:
             return True
         arrival.checked.wait()
-        return stream.session.refusal is None
+        return self._stream.session.refusal is None
+
+    def _take_over(self, nbytes: int, sequence: int | None) -> None:
+        """Take the stream's origin over before its first batch with a sequence is admitted."""
+        stream = self._stream
+        if sequence is not None and stream.origin_table is None:
+            stream.would_admit(nbytes, sequence)
+            self._begin(stream, sequence)
 
     def _submit(self, operation: Operation, *, here: bool) -> None:
         stream, sequence = self._stream, operation.origin_sequence
-        if sequence is not None and stream.origin_table is None:
-            stream.would_admit(operation.nbytes, sequence)
-            self._begin(stream, sequence)
+        self._take_over(operation.nbytes, sequence)
         operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
         self._on_sent(operation.nbytes)
         if sequence is None:

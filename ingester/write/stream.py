@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
@@ -208,7 +209,8 @@ class WriteStream:
             self._open_partitions(operation)
         slot = self.reserve() if slot is None else slot
         if operation.origin_sequence is None:
-            self._path.log.append(for_streams([(self, slot)], operation, self._path.metrics))
+            batches = [Waiting(self, slot, None)]
+            self._path.log.append(for_streams(batches, operation, self._path.metrics))
             return
         # A batch that reaches the loop after a newer stream was opened would follow that stream's:
         # a client that has asked for the origin's position in between was told less.
@@ -220,7 +222,8 @@ class WriteStream:
             self.hand_out()
             return
 
-        acknowledgement = _OfStreams([(self, slot)], operation, self._path.metrics)
+        batches = [Waiting(self, slot, operation.origin_sequence)]
+        acknowledgement = _OfStreams(batches, operation, self._path.metrics)
         assert operation.entry is not None
         operation.entry.sessions = (self.session,)
         self._path.dedup.submit(acknowledgement)
@@ -239,31 +242,64 @@ class WriteStream:
         Raises:
             IngesterError: it cannot open its partitions. It no longer counts as admitted.
         """
-        table, sequence = self.origin_table, operation.origin_sequence
-        assert table is not None and sequence is not None and self.origin is not None
-        origin = self._path.origins.get(self.origin)
-        if not operation.admitted_bytes or not table.fates.follows(sequence, self.session):
+        sequence = operation.origin_sequence
+        assert sequence is not None
+        if not operation.admitted_bytes or not self._may_follow(sequence):
             return False
         self._open_partitions(operation)
-        log, due = self._path.log, False
+
+        def entry(slot: Slot) -> Entry:
+            batches = [Waiting(self, slot, sequence)]
+            return self._path.log.entry_of(for_streams(batches, operation, self._path.metrics))
+
+        if self._queue_new(sequence, entry, here=here):
+            return True
+        self._path.partitions.leave(operation)
+        return False
+
+    def offer_new(self, draft: OfferedDraft, begun: Callable[[], None], *, here: bool) -> bool:
+        """Submit a draft of an operation, unless the loop has to decide about it.
+
+        In the thread that reads. Result as for :meth:`submit_new`.
+
+        Args:
+            begun: called before the draft can be answered, if it is submitted.
+            here: as in :meth:`offer`.
+        """
+        assert draft.sequence is not None
+
+        def item(slot: Slot) -> Draft:
+            draft.slot = slot
+            begun()
+            return draft
+
+        may_follow = self._may_follow(draft.sequence)
+        return may_follow and self._queue_new(draft.sequence, item, here=here)
+
+    def _may_follow(self, sequence: int) -> bool:
+        assert self.origin_table is not None
+        return self.origin_table.fates.follows(sequence, self.session)
+
+    def _queue_new(
+        self, sequence: int, item: Callable[[Slot], Entry | Draft], *, here: bool
+    ) -> bool:
+        """Reserve a sequence and queue its item in one step; False if it needs a decision."""
+        table, log = self.origin_table, self._path.log
+        assert table is not None and self.origin is not None
+        origin = self._path.origins.get(self.origin)
         with table.fates.lock:
-            is_new = (
-                self.superseded is None
-                and self.refusal is None
+            if (
+                self.superseded is not None
+                or self.refusal is not None
                 # The durable sequence falls, which is to be seen by the time of the answer.
-                and sequence > (-1 if (done := origin.settled_sequence) is None else done)
-                and table.reserve(sequence, operation.spec_id, self.session)
-            )
-            if is_new:
-                batches = [(self, self.reserve())]
-                acknowledgement = for_streams(batches, operation, self._path.metrics)
-                acknowledgement.is_first_copy(table.fates, sequence)
-                due = log.queue(log.entry_of(acknowledgement), here=here)
-        if not is_new:
-            self._path.partitions.leave(operation)
-        elif due:
+                or sequence <= (-1 if (done := origin.settled_sequence) is None else done)
+                or not table.reserve(sequence, self.plan.spec_id, self.session)
+            ):
+                return False
+            due = log.queue(item(self.reserve()), here=here)
+        if due:
             log.carry_on(here=here)
-        return is_new
+        return True
 
     def supersede(self, error: Superseded) -> None:
         """Refuse all batches that are not submitted yet: a newer stream takes over."""
@@ -293,10 +329,10 @@ class WriteStream:
             self.leave(operation.admitted_bytes)
             raise
 
-    def offer(self, draft: Draft, *, here: bool = False) -> None:
-        """Submit a draft of an operation, to be answered in its turn. Any thread.
+    def offer(self, draft: OfferedDraft, *, here: bool = False) -> None:
+        """Submit a draft of an operation, to be answered in its turn. In the thread that reads.
 
-        Only without an origin.
+        Only without a sequence.
 
         Args:
             here: the caller waits for the outcome; if no thread writes the log, it writes the next
@@ -305,6 +341,7 @@ class WriteStream:
         Raises:
             Stopping
         """
+        draft.slot = self.reserve()
         self._path.log.offer(draft, here=here)
 
     def answered_here(self) -> None:
@@ -318,11 +355,11 @@ class WriteStream:
         """
         slot.append(PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch))
 
-    def accept_of_origin(self, slot: Slot, operation: Operation, sequence: int) -> None:
+    def accept_of_origin(self, slot: Slot, origin_sequence: int | None, sequence: int) -> None:
         """As :meth:`accept`, for a batch of the stream's origin."""
         assert self.origin is not None
         origin = self._path.origins.get(self.origin)
-        numbers = (operation.origin_sequence, origin.memory_sequence)
+        numbers = (origin_sequence, origin.memory_sequence)
         slot.append(
             PutAnswer(
                 accepted=True,
@@ -397,45 +434,58 @@ class WriteStream:
         )
 
 
+class Waiting(NamedTuple):
+    """A batch that waits for the outcome of its operation."""
+
+    stream: WriteStream
+    slot: Slot
+    sequence: int | None
+    """The sequence of the stream's origin."""
+
+
+class OfferedDraft(Draft):
+    """A draft of an operation that has a place among its stream's answers."""
+
+    __slots__ = ("sequence", "slot")
+    slot: Slot
+    sequence: int | None
+    """The sequence of the stream's origin."""
+
+
 class _OfStreams(Acknowledgement):
     """Answers the batches that an operation was made of, each in its stream's order."""
 
     __slots__ = ("_batches", "_streams", "answered_when_stored")
 
-    def __init__(
-        self,
-        batches: Sequence[tuple[WriteStream, Slot]],
-        operation: Operation,
-        metrics: Metrics,
-    ) -> None:
+    def __init__(self, batches: Sequence[Waiting], operation: Operation, metrics: Metrics) -> None:
         super().__init__(operation, metrics)
         self._batches = batches
-        self._streams = {stream for stream, _ in batches}
+        self._streams = {batch.stream for batch in batches}
         self.answered_when_stored = False
 
     @property
     def whose(self) -> OrderedSession:
         """The session of the first batch's stream."""
-        return self._batches[0][0].session
+        return self._batches[0].stream.session
 
     def stored(self, entry: Entry) -> None:
         """Accept the batches: they need not be applied first."""
-        for number, (stream, slot) in enumerate(self._batches):
+        for number, (stream, slot, sequence) in enumerate(self._batches):
             if stream.origin is None:
                 stream.accept(slot, entry.seq + number)
             else:
-                stream.accept_of_origin(slot, self.operation, entry.seq)
+                stream.accept_of_origin(slot, sequence, entry.seq + number)
         for stream in self._streams:
             stream.hand_out()
 
     def answer(self, error: BaseException | None) -> None:
         """Release what was admitted, and answer what :meth:`stored` does not."""
-        one, slot = self._batches[0]
+        one, slot, _ = self._batches[0]
         one.leave_with(self.operation, len(self._batches))
         # The loop may apply a group before the thread that wrote it calls `stored`.
         if slot or (error is None and self.answered_when_stored):
             return
-        for stream, each in self._batches:
+        for stream, each, _ in self._batches:
             if error is None:
                 stream.applied(each, self.operation)
             else:
@@ -445,17 +495,20 @@ class _OfStreams(Acknowledgement):
 
 
 def for_streams(
-    batches: Sequence[tuple[WriteStream, Slot]], operation: Operation, metrics: Metrics
+    batches: Sequence[Waiting], operation: Operation, metrics: Metrics
 ) -> Acknowledgement:
-    """Make the acknowledgement of an operation made of these batches.
+    """Make the acknowledgement of an operation made of these batches, whose sequences are begun.
 
     They are answered in the thread that writes the log, before the loop applies the operation.
     """
     acknowledgement = _OfStreams(batches, operation, metrics)
     acknowledgement.answered_when_stored = True
+    for stream, _, sequence in batches:
+        if sequence is not None and stream.origin_table is not None:
+            acknowledgement.is_first_copy(stream.origin_table.fates, sequence)
     entry = operation.entry
     assert entry is not None, "it was made just now"
     # Assigned here: the streams that wait are known only after the entry was encoded.
-    entry.sessions = tuple(stream.session for stream, _ in batches)
+    entry.sessions = tuple(batch.stream.session for batch in batches)
     entry.on_stored = acknowledgement.stored
     return acknowledgement

@@ -140,6 +140,8 @@ def is_sentence(value: object) -> bool:
 
 NEVER_MADE = {"epoch_complete"}
 """Actions that are read, but that no release has written so far."""
+LATER = {RecordKind.NUMBERED}
+"""Records that the next release will be the first to write."""
 
 
 def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
         with FileSource(Disk(), path) as source:
             found = find_headers(source, int(path.stem), SEGMENT_HEADER_BYTES)
             records |= {each.header.kind for each in found}
-    assert records == set(RecordKind)
+    assert records == set(RecordKind) - LATER
 
 
 CHANGED_DEFAULTS = {"stop_deadline": "150s"}

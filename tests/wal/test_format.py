@@ -134,7 +134,7 @@ def test_large_parts_are_not_copied() -> None:
     assert body.pieces[0][0] == 7
 
 
-@pytest.mark.parametrize("kind", [RecordKind.SEAL, 0, 6, -1])
+@pytest.mark.parametrize("kind", [RecordKind.SEAL, 0, 7, -1])
 def test_a_kind_that_cannot_be_written_is_refused(kind: int) -> None:
     with pytest.raises(ValueError, match="cannot be written"):
         Entry(kind, [b""])

@@ -18,8 +18,9 @@ from prometheus_client import CollectorRegistry
 
 from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
+from ingester.dml.control_records import decode_record
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Operation
+from ingester.dml.operation import Operation, OriginWrite
 from ingester.dml.record import (
     DamagedRecord,
     LoggedSchema,
@@ -32,8 +33,9 @@ from ingester.observability.metrics import Metrics
 from ingester.schema import Normaliser
 from ingester.write.coalescer import MANY_PARTITIONS, Arrival, Coalescer, Unfit
 from ingester.write.combiner import Combiner
+from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_log import OperationLog
-from ingester.write.operation_maker import OperationMaker
+from ingester.write.operation_maker import Numbered, OperationMaker
 from ingester.write.plan import WritePlan
 from ingester.write.sender import FEW_ROWS, Preparation
 from ingester.write.stream import WriteStream
@@ -142,6 +144,67 @@ def test_the_record_of_a_run_says_whose_its_rows_are(
             decode_operation(payload, {1: plan.normaliser.schema}, made.parts[0].row_counts[-1][0])  # type: ignore[index]
 
 
+@given(
+    st.lists(
+        st.tuples(st.lists(rows, max_size=4), st.sampled_from([None, "a", "b"])),
+        min_size=2,
+        max_size=12,
+    ),
+    st.sampled_from(SPECS),
+)
+def test_the_operations_of_a_record_with_origins_are_decoded_one_by_one(
+    found: list[tuple[list[dict[str, Any]], str | None]], spec: list[str]
+) -> None:
+    plan = _plan(spec, KEPT)
+    came = [_batch(each, KEPT) for each, _ in found]
+    numbered = [
+        None if origin is None else Numbered(origin, 10 * n, n % 3 > 0)
+        for n, (_, origin) in enumerate(found)
+    ]
+    made = MAKER.coalesce(plan, came, 1 << 20, numbered)
+    assert made.entry is not None
+    payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
+    logged = decode_record(payload, {1: plan.normaliser.schema}, len(found))
+    if not any(numbered):
+        assert len(logged) == 1
+        return
+    assert len(logged) == len(found)
+    for batch, one, its in zip(came, numbered, logged, strict=True):
+        sequence = None if one is None else one.sequence
+        metadata, origin = ReceivedMetadata(sequence=sequence), None if one is None else one.origin
+        notes = one is not None and one.notes_content
+        alone = MAKER.make(plan, batch, metadata, origin, notes_content=notes)
+        header = its.header
+        assert (header.origin, header.origin_sequence) == (origin, sequence)
+        assert header.content == alone.content
+        assert header.spec_id == alone.spec_id
+        mine = {part.values: part.batch.to_pylist() for part in its.parts if part.batch.num_rows}
+        assert mine == {
+            part.values: part.batch.to_pylist() for part in alone.parts if part.batch.num_rows
+        }
+        assert [part.values for part in header.parts] == [part.values for part in its.parts]
+
+
+def test_a_record_with_origins_that_names_other_operations_is_damage() -> None:
+    plan = _plan([], KEPT)
+    one = {"time": 1, "host": "a", "v": 0.5}
+    two = [_batch([one], KEPT), _batch([one], KEPT)]
+    for wrong in (
+        [OriginWrite(2, "a", 1, None)],
+        [OriginWrite(-1, "a", 1, None)],
+        [OriginWrite(1, "a", 1, None), OriginWrite(0, "a", 2, None)],
+    ):
+        made = MAKER.coalesce(plan, two, 1 << 20)
+        messages = [IpcMessage.serialized(part.batch) for part in made.parts]
+        table_rows = TableRows(plan.schema, 1, made.parts, messages)
+        made = make_operation(table_rows, operations=2, writes=tuple(wrong))
+        assert made.entry is not None
+        pieces = b"".join(map(bytes, made.entry.body.pieces))
+        payload = pa.py_buffer(pieces[: made.entry.body.length])
+        with pytest.raises(DamagedRecord):
+            decode_record(payload, {1: plan.normaliser.schema}, 2)
+
+
 @pytest.mark.parametrize(
     ("row_counts", "operations"),
     [
@@ -203,6 +266,7 @@ def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> Wr
     vars(stream).update(
         plan=plan,
         origin=None,
+        notes_contents=False,
         session=OrderedSession(),
         reserve=list,
         check_partitions=check,
