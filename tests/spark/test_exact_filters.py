@@ -110,6 +110,13 @@ def test_early_dates_and_times_are_found_by_every_comparison(
             assert sorted(ids) == sorted(answered["id"].to_pylist()), text
 
 
+def test_a_value_that_the_type_lacks_is_found_nowhere_beside_another_one(
+    spark: SparkSession, url: str, daemon: Daemon, exact: dict[Way, Table]
+) -> None:
+    for text in ("whole = 1e38 and b = true", "not (whole != 1e38) and not (b != false)"):
+        assert read(spark, url, daemon, exact, "native", text).count() == 0, text
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
 def test_zeros_of_either_sign_are_equal(
     spark: SparkSession, url: str, client: fl.FlightClient, table: Table, kind: pa.DataType

@@ -114,7 +114,8 @@ def _all(terms: Sequence[Condition], kinds: dict[str, pa.DataType]) -> Column:
 
 def _column(term: Condition) -> Column:
     if isinstance(term, Points):
-        return _any(_at(term.columns, row) for row in zip(*term.values, strict=True))
+        rows = [*zip(*term.values, strict=True)]
+        return _any(_at(term.columns, row) for row in rows) if rows else F.lit(False)
     column = F.col(quoted(term.column))
     match term.operator:
         case "is null":
