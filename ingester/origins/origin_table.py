@@ -26,6 +26,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Hashable
 from enum import Enum
+from functools import partial
+from operator import itemgetter
 
 from ingester.errors import BadRequest, OwnedElsewhere
 from ingester.origins.tenure import Tenure
@@ -61,9 +63,9 @@ class Fates:
         self.lock = lock or threading.RLock()
         self.missing: int | None = None
         """Lowest failed sequence that is not repeated: nothing above it may be written."""
-        self._waiting: dict[int, list[Fate]] = {}
+        self._waiting: dict[int, list[tuple[int, Fate]]] = {}
         self._failed: set[int] = set()
-        self._again: list[tuple[int, Fate]] = []
+        self._again: list[tuple[int, Callable[[], None]]] = []
         self._begun_by: object = None
 
     @property
@@ -100,38 +102,38 @@ class Fates:
             return not self._waiting or (self._begun_by is whose and sequence > self.newest)
 
     def await_first(self, sequence: int, fate: Fate) -> None:
-        """Call ``fate`` when the copy under way, or the next one above, is durable or has
-        failed.
+        """Call ``fate`` when the copy under way is durable or has failed.
+
+        Without a copy, when the next one above has; above all, when the newest has.
         """
         with self.lock:
-            waited_for = sequence
-            if sequence not in self._waiting:
-                waited_for = min(seq for seq in self._waiting if seq > sequence)
-            self._waiting[waited_for].append(fate)
+            above = (seq for seq in self._waiting if seq >= sequence)
+            self._waiting[min(above, default=self.newest)].append((sequence, fate))
 
-    def end(self, sequence: int, error: BaseException | None) -> list[Fate]:
+    def end(self, sequence: int, error: BaseException | None) -> None:
         """Record that an operation is durable (``error`` is None) or never will be.
 
-        Returns:
-            The repeats to be told now, by sequence. After a failure that is when nothing is
-            under way any more, because the log refuses
-            everything queued behind a refused operation.
+        Those who wait are told, by sequence; after a failure when nothing is under way any more,
+        because the log refuses everything queued behind a refused operation. The lock is held
+        meanwhile: what they begin comes before whatever a stream's thread begins.
 
         Raises:
             KeyError: the sequence is not under way.
         """
         with self.lock:
-            waiting = self._waiting.pop(sequence)
-            if error is None:
-                return waiting
-            self._failed.add(sequence)
-            self._again += [(sequence, fate) for fate in waiting]
-            if self._waiting:
-                return []
-            again, failed = sorted(self._again, key=lambda one: one[0]), self._failed
-            self._again, self._failed = [], set()
-            self.missing = min(failed - {seq for seq, _ in again}, default=None)
-            return [fate for _, fate in again]
+            ready: list[tuple[int, Callable[[], None]]] = [
+                (own, partial(fate, error)) for own, fate in self._waiting.pop(sequence)
+            ]
+            if error is not None:
+                self._failed.add(sequence)
+                self._again += ready
+                ready = []
+            if self._failed and not self._waiting:
+                self.missing = min(self._failed - {own for own, _ in self._again}, default=None)
+                ready = sorted([*ready, *self._again], key=itemgetter(0))
+                self._failed, self._again = set(), []
+            for _, tell in ready:
+                tell()
 
 
 NOBODY: frozenset[Hashable] = frozenset()

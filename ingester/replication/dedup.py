@@ -106,7 +106,7 @@ class TransactionDedup:
         for origin_table in origin_tables:
             if (refusal := origin_table.refusal) is not None:
                 raise refusal
-            if origin_table.fates.newest >= sequence:
+            if origin_table.fates.under_way:
                 raise Superseded(
                     f"origin {origin!r} has a stream that writes to"
                     f" {'/'.join(origin_table.table)} at this moment",
@@ -124,8 +124,7 @@ class TransactionDedup:
     ) -> None:
         """Pass the outcome of a sequence to those that wait for it."""
         for one in tables:
-            for fate in self._origins.table(origin, one.table.key).fates.end(sequence, error):
-                fate(error)
+            self._origins.table(origin, one.table.key).fates.end(sequence, error)
 
     async def _owned(self, table: TableBuffer, origin: str, sequence: int) -> OriginTable:
         """Take over an origin's sequences in a table from ``sequence`` on."""

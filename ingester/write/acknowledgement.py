@@ -14,7 +14,7 @@ import msgspec
 
 from ingester.dml.operation import Operation
 from ingester.observability.metrics import Metrics
-from ingester.origins.origin_table import Fate, Fates
+from ingester.origins.origin_table import Fates
 from wal import Entry
 
 
@@ -67,16 +67,13 @@ class Acknowledgement:
     def finish(self, error: BaseException | None) -> None:
         """Answer: the operation is durable and visible, or refused for this error. On the loop."""
         operation = self.operation
-        waiting: list[Fate] = []
         for fates, sequence in self._first_of:
-            waiting += fates.end(sequence, error)
+            fates.end(sequence, error)
         if operation.traces:
             self._end_traces(error)
         if error is None and self._metrics is not None:
             self._count(self._metrics)
         self.answer(error)
-        for hear in waiting:
-            hear(error)
 
     def answer(self, error: BaseException | None) -> None:
         """Answer those who wait for the operation."""

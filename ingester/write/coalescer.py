@@ -26,7 +26,6 @@ from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.errors import Stopping
 from ingester.observability.metrics import Metrics
-from ingester.origins.origin_table import Fate
 from ingester.write.combiner import Known
 from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_log import OperationLog, log_refusal
@@ -73,14 +72,11 @@ class Arrival(OfferedDraft):
         if self.trace is not None:
             self.trace.answered(reason, {})
         self.stream.leave(self.stored_bytes)
-        waiting: list[Fate] = []
         if self.sequence is not None and self.stream.origin_table is not None:
-            waiting = self.stream.origin_table.fates.end(self.sequence, reason)
+            self.stream.origin_table.fates.end(self.sequence, reason)
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
         self.note_checked()
-        for hear in waiting:
-            hear(reason)
 
     @property
     def numbered(self) -> Numbered | None:

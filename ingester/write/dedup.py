@@ -3,6 +3,7 @@
     new                     ─▶ the log
     durable already         ─▶ answered at once, as a duplicate; refused if it has other rows
     under way               ─▶ waits for the first copy, and takes its place if that one fails
+    another stream's are under way ─▶ waits for these: a repeat of one that fails comes before it
     new here, partly in files (another daemon's log had it) ─▶ the covered rows are left out
 
 Rows are covered by partition, under the partition spec that the table had when they came. A repeat
@@ -61,9 +62,11 @@ class Deduplication:
         except OwnedElsewhere as exc:
             acknowledgement.finish(exc)
             return
+        whose = acknowledgement.whose
         if not new:
             self._answer_repeat(origin_table, acknowledgement)
-        elif origin_table.begin(sequence, operation.spec_id, acknowledgement.whose):
+        elif origin_table.fates.follows(sequence, whose):
+            origin_table.begin(sequence, operation.spec_id, whose)
             acknowledgement.is_first_copy(origin_table.fates, sequence)
             self._append_uncovered(acknowledgement, origin_table)
         else:

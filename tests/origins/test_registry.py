@@ -41,8 +41,7 @@ class OriginMachine(RuleBasedStateMachine):
         origin_table.fates.await_first(self.sequence, told.append)
         assert not self.origins.is_applied("o", table, self.sequence)
         self.origins.note_applied("o", table, self.sequence, self.op_seq, holders)
-        for fate in origin_table.fates.end(self.sequence, None):
-            fate(None)
+        origin_table.fates.end(self.sequence, None)
         assert told == [None]
         self.applied[table] = self.sequence
         self.holders[self.sequence] = set(holders)
@@ -56,8 +55,7 @@ class OriginMachine(RuleBasedStateMachine):
         told: list[BaseException | None] = []
         origin_table.fates.await_first(sequence, told.append)
         error = RuntimeError("the disk is full")
-        for fate in origin_table.fates.end(sequence, error):
-            fate(error)
+        origin_table.fates.end(sequence, error)
         assert told == [error]
         assert not self.origins.is_applied("o", table, sequence)
 

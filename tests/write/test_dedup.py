@@ -47,9 +47,19 @@ Answer = Callable[[Operation, BaseException | None], None]
 class Told(Acknowledgement):
     """An operation's acknowledgement that passes the outcome to its stream."""
 
-    def __init__(self, operation: Operation, tell: Answer = lambda op, error: None) -> None:
+    def __init__(
+        self,
+        operation: Operation,
+        tell: Answer = lambda op, error: None,
+        stream: object = None,
+    ) -> None:
         super().__init__(operation, None)
         self._tell = tell
+        self._stream = stream
+
+    @property
+    def whose(self) -> object:
+        return self._stream
 
     def answer(self, error: BaseException | None) -> None:
         self._tell(self.operation, error)
@@ -88,6 +98,14 @@ class Log:
         for each in group:
             each.finish(None)
 
+    def refuse_unfit(self, stream: object) -> None:
+        """Refuse what a stream has pending: its first batch turns out to be bad."""
+        pending, self._pending = self._pending, deque()
+        self._pending += (each for each in pending if each.whose is not stream)
+        for each in pending:
+            if each.whose is stream:
+                each.finish(BadRequest("bad"))
+
     def refuse(self) -> None:
         error = DiskFull("no room", retry_after_s=1.0)
         group, self._group = self._group, []
@@ -111,7 +129,7 @@ class Stream:
     """One stream as :class:`ingester.write.stream.WriteStream` sees it; a refusal ends it."""
 
     def __init__(self, pipeline: Pipeline, first: int) -> None:
-        self.next = first
+        self.first = self.next = first
         self.acknowledged: dict[int, bool] = {}
         self.refusal: BaseException | None = None
         self._pipeline = pipeline
@@ -120,7 +138,7 @@ class Stream:
         if self.refusal is not None:
             return
         sequence, self.next = self.next, self.next + 1
-        self._pipeline.dedup.submit(Told(operation(sequence), self._answered))
+        self._pipeline.dedup.submit(Told(operation(sequence), self._answered, self))
 
     def _answered(self, op: Operation, error: BaseException | None) -> None:
         assert op.origin_sequence is not None
@@ -174,6 +192,34 @@ def test_a_repeat_with_other_rows_is_refused_once_the_first_copy_is_durable() ->
         assert isinstance(outcomes[other], BadRequest)
         assert "sequence 1 of table ns/t was written before with other" in str(outcomes[other])
     assert pipeline.log.applied == [1]
+
+
+def test_a_repeat_of_a_bad_batch_is_told_though_the_batch_before_is_stored_later() -> None:
+    pipeline = Pipeline()
+    first, second = Stream(pipeline, 1), Stream(pipeline, 1)
+    for _ in range(2):
+        first.send()
+        second.send()
+    pipeline.log.form(1)
+    pipeline.log.refuse_unfit(first)
+    pipeline.log.commit()
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    assert second.acknowledged == {1: True, 2: False}
+    assert pipeline.log.applied == [1, 2]
+
+
+def test_nothing_passes_a_batch_of_another_stream_that_may_turn_out_to_be_bad() -> None:
+    pipeline = Pipeline()
+    first, second = Stream(pipeline, 1), Stream(pipeline, 1)
+    first.send()
+    second.send()
+    second.send()
+    pipeline.log.refuse_unfit(first)
+    pipeline.log.form(2)
+    pipeline.log.commit()
+    assert second.acknowledged == {1: False, 2: False}
+    assert pipeline.log.applied == [1, 2]
 
 
 def test_repeats_of_a_pipeline_refused_in_its_middle_go_in_in_their_order() -> None:
@@ -242,9 +288,11 @@ def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.Da
     """Several concurrent senders restart at their first unacknowledged sequence."""
     pipeline = Pipeline()
     streams = [Stream(pipeline, 1)]
+    every = [*streams]
     acknowledged: set[int] = set()
     for _ in range(data.draw(st.integers(1, 40))):
-        match data.draw(st.sampled_from(["send", "send", "open", "form", "commit", "refuse"])):
+        steps = ["send", "send", "open", "form", "commit", "refuse", "refuse unfit"]
+        match data.draw(st.sampled_from(steps)):
             case "send":
                 data.draw(st.sampled_from(streams)).send()
             case "open":
@@ -252,15 +300,23 @@ def test_whatever_is_refused_each_sequence_goes_in_once_and_in_order(data: st.Da
                     acknowledged |= stream.acknowledged.keys()
                 first = next(n for n in range(1, 1000) if n not in acknowledged)
                 streams = [*streams[-1:], Stream(pipeline, first)]
+                every.append(streams[-1])
             case "form":
                 pipeline.log.form(data.draw(st.integers(1, 3)))
             case "commit":
                 pipeline.log.commit()
             case "refuse":
                 pipeline.log.refuse()
+            case "refuse unfit":
+                pipeline.log.refuse_unfit(data.draw(st.sampled_from(streams)))
         assert pipeline.log.applied == list(range(1, len(pipeline.log.applied) + 1))
         for stream in streams:
             assert all(sequence in pipeline.log.applied for sequence in stream.acknowledged)
+    while pipeline.log.waiting:
+        pipeline.log.form(100)
+        pipeline.log.commit()
+    for stream in every:
+        assert stream.refusal or list(stream.acknowledged) == list(range(stream.first, stream.next))
 
 
 @pytest.mark.parametrize("sequence", [0, 3, 9])
