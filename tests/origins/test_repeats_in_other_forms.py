@@ -5,8 +5,7 @@ The cases are taken from reports about other systems with numbered messages.
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -84,23 +83,6 @@ FORMS: list[Form] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
-    with Daemon.start(tmp_path_factory.mktemp("daemon") / "data") as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def client(daemon: Daemon) -> Iterator[fl.FlightClient]:
-    with fl.connect(daemon.flight) as client:
-        yield client
-
-
-@pytest.fixture
-def table() -> Table:
-    return ("stations", f"t{uuid.uuid4().hex[:8]}")
-
-
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_the_same_rows_in_another_form_are_a_repeat_and_others_are_not(
     client: fl.FlightClient, table: Table, origin: str, form: Form
@@ -129,10 +111,10 @@ def test_origins_whose_names_look_alike_are_different_ones(
 
 
 def test_rows_that_are_cut_otherwise_after_a_crash_are_refused(
-    daemon: Daemon, table: Table, origin: str
+    shared: Daemon, table: Table, origin: str
 ) -> None:
     """Half of a file was sent as batches of 30 rows; the next run sends it in batches of 50."""
-    with Client(daemon.flight) as client:
+    with Client(shared.flight) as client:
         schema = readings().schema
         with client.writer(*table, schema, origin=origin, first_sequence=1) as writer:
             for start in range(0, COUNT // 2, 30):
