@@ -106,7 +106,7 @@ class TransactionDedup:
         for origin_table in origin_tables:
             if (refusal := origin_table.refusal) is not None:
                 raise refusal
-            if origin_table.fates.under_way:
+            if not origin_table.fates.follows(sequence, None):
                 raise Superseded(
                     f"origin {origin!r} has a stream that writes to"
                     f" {'/'.join(origin_table.table)} at this moment",
