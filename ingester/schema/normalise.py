@@ -302,6 +302,7 @@ class Normaliser:
                 f"column {field.name!r}: {lossy} of {len(ticks)} timestamps are not whole"
                 " microseconds; round them before sending (for example cast to timestamp('us')"
                 ' with safe=False), or create the table with timestamp_unit = "ns"'
+                " ('ingester create --timestamp-unit ns')"
             )
 
 
