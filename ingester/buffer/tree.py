@@ -172,22 +172,7 @@ class BufferTree:
         table.rows += operation.rows
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
-        tenure = None
-        if operation.origin is not None and operation.origin_sequence is not None:
-            tenure = self.origins.note_applied(
-                operation.origin,
-                table.key,
-                operation.origin_sequence,
-                operation.seq,
-                holders,
-                (self.ingester_id, operation.epoch),
-                operation.spec_id,
-                operation.content,
-            )
-            for handle in holders:
-                handle.origins[tenure] = operation.origin_sequence
-        if operation.writes:
-            self._note_writes(table, operation, holders)
+        tenure = self._note_sequences(table, operation, holders)
         if operation.checkpoint is not None:
             self._note_checkpoint(table, operation, operation.checkpoint, tenure)
         for handle in holders:
@@ -198,32 +183,31 @@ class BufferTree:
         if table.on_applied is not None:
             table.on_applied()
 
-    def _note_writes(
+    def _note_sequences(
         self, table: TableBuffer, operation: Operation, holders: list[BufferHandle]
-    ) -> None:
-        """Note the origins' sequences in a coalesced batch."""
-        process, only = (self.ingester_id, operation.epoch), len(holders) == 1
-        numbers = [
-            frozenset(number for number, _ in part.row_counts or ()) for part in operation.parts
-        ]
-        for number, origin, sequence, content in operation.writes:
-            its = [
-                handle
-                for handle, has in zip(holders, numbers, strict=True)
-                if only or number in has
-            ]
+    ) -> Tenure | None:
+        """Note the sequences of origins; return the tenure of the last one."""
+        tenure = None
+        shared = len(holders) > 1 and operation.operations > 1
+        counts = [dict(part.row_counts or ()) for part in operation.parts] if shared else []
+        for number, origin, sequence, content in operation.numbered:
+            its = holders
+            if shared:
+                pairs = zip(holders, counts, strict=True)
+                its = [handle for handle, rows_of in pairs if number in rows_of]
             tenure = self.origins.note_applied(
                 origin,
                 table.key,
                 sequence,
                 operation.seq + number,
                 its,
-                process,
+                (self.ingester_id, operation.epoch),
                 operation.spec_id,
                 content,
             )
             for handle in its:
                 handle.origins[tenure] = sequence
+        return tenure
 
     def _note_checkpoint(
         self,

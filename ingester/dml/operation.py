@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class OriginWrite(NamedTuple):
-    """A write of a coalesced batch that has a sequence of its origin."""
+    """A write that has a sequence of its origin."""
 
     number: int
-    """The write's number in the batch."""
+    """The write's number in a coalesced batch, or 0."""
     origin: str
     sequence: int
     content: Content | None
@@ -91,6 +91,13 @@ class Operation:
     """Partitions counted as open because of it until it is applied or refused."""
     duplicate: bool = False
     traces: tuple[WriteTrace, ...] = ()
+
+    @property
+    def numbered(self) -> tuple[OriginWrite, ...]:
+        """The writes that have a sequence of an origin, by number."""
+        if self.origin is None or self.origin_sequence is None:
+            return self.writes
+        return (OriginWrite(0, self.origin, self.origin_sequence, self.content),)
 
     @property
     def last_seq(self) -> int:

@@ -102,9 +102,9 @@ class Fates:
             return not self._waiting or (self._begun_by is whose and sequence > self.newest)
 
     def await_first(self, sequence: int, fate: Fate) -> None:
-        """Call ``fate`` when the copy under way is durable or has failed.
+        """Call ``fate`` when the copy of a sequence that is under way is durable or has failed.
 
-        Without a copy, when the next one above has; above all, when the newest has.
+        If there is no copy, the outcome of the next higher sequence counts, or else of the newest.
         """
         with self.lock:
             above = (seq for seq in self._waiting if seq >= sequence)

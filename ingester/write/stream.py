@@ -291,7 +291,7 @@ class WriteStream:
             if (
                 self.superseded is not None
                 or self.refusal is not None
-                # The durable sequence falls, which is to be seen by the time of the answer.
+                # The durable sequence will fall below it, and the answer must not say otherwise.
                 or sequence <= (-1 if (done := origin.settled_sequence) is None else done)
                 or not table.reserve(sequence, self.plan.spec_id, self.session)
             ):

@@ -67,11 +67,11 @@ class TextRows(abc.ABC, Generic[Block]):
 
     @abc.abstractmethod
     def _columns(self, block: Block, before: int) -> tuple[Columns, int]:
-        """A block's columns and its number of rows; ``before`` it is how many rows there are."""
+        """A block's columns and its number of rows; ``before`` rows precede it."""
 
     @abc.abstractmethod
     def _new_column(self) -> TextColumn | JsonColumn:
-        """What infers a column's type."""
+        """An object that infers a column's type."""
 
     @abc.abstractmethod
     def _array(self, column: Any, kind: pa.DataType) -> pa.Array:
