@@ -1,4 +1,4 @@
-"""The rows that every party gets: a time, two tags, two numbers.
+"""The rows that every party gets: a time, two tags, two numbers; or the demo's flights.
 
 The same seed gives the same rows, here and in every client process, so that rows need not be
 sent between processes. All times lie in one day: one partition of a default table.
@@ -6,9 +6,13 @@ sent between processes. All times lie in one day: one partition of a default tab
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from ingester.demo.source import flights_file, read_flights
 
 SCHEMA = pa.schema(
     [
@@ -68,3 +72,18 @@ def in_hour(batch: pa.RecordBatch, hour: int) -> pa.RecordBatch:
 def batches_of(total_rows: int, rows: int, seed: int) -> list[pa.RecordBatch]:
     """As many batches of ``rows`` rows as ``total_rows`` needs."""
     return make_batches(rows, -(-total_rows // rows), seed)
+
+
+@cache
+def flights() -> pa.Table:
+    """The demo's source: 336,776 flights of 16 carriers, 19 columns, in time order."""
+    return read_flights(flights_file())
+
+
+def flight_batches(rows: int, count: int, seed: int) -> list[pa.RecordBatch]:
+    """``count`` batches of ``rows`` successive flights, which begin elsewhere for each seed."""
+    start = seed * rows * count % (flights().num_rows - rows * count)
+    found: list[pa.RecordBatch] = (
+        flights().slice(start, rows * count).to_batches(max_chunksize=rows)
+    )
+    return found

@@ -25,7 +25,17 @@ Measure = Callable[[Bench], Iterable[Table]]
 TABLES: dict[str, Measure] = {module.NAME: module.run for module in IN_ORDER}
 """The tables in the order in which they are measured."""
 
-QUICK = ("limits", "ingest", "durability", "visible", "query", "persist", "replay", "replication")
+QUICK = (
+    "limits",
+    "ingest",
+    "partitions",
+    "durability",
+    "visible",
+    "query",
+    "persist",
+    "replay",
+    "replication",
+)
 """The tables of a quick run without names: the main paths, in less than four minutes."""
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from ingester.client import Ack, Client
-from tests.bench.rows import SCHEMA
 
 
 class ShippedStream:
@@ -35,8 +34,9 @@ class ShippedStream:
         self._seconds, self._most = seconds, most_batches
         self._pipelined, self._per_s, self._timed = pipelined, per_s, timed
         self._client = Client(flight)
-        self._writer = self._client.writer("bench", table, SCHEMA)
-        self._writer.write(next(batches)).result()
+        first = next(batches)
+        self._writer = self._client.writer("bench", table, first.schema)
+        self._writer.write(first).result()
         self.sent = 0
         self.ended = 0.0
         self.answered: list[float] = []

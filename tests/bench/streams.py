@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from tests.bench.rows import HOUR_US, SCHEMA, in_hour, make_batches
+from tests.bench.rows import HOUR_US, flight_batches, in_hour, make_batches
 from tests.bench.shipped import ShippedStream
 
 _WINDOW = 512
@@ -51,6 +51,8 @@ class PutJob:
     seed: int = 0
     per_s: float = 0.0
     """Batches due per second and stream; 0 for as many as the server accepts."""
+    flights: bool = False
+    """Whether the rows are the demo's flights instead of :data:`tests.bench.rows.SCHEMA`."""
     hours: int = 0
     """Successive batches lie in successive hours, this many in turn; 0 for all within one day."""
     origin: str = ""
@@ -92,7 +94,7 @@ class WritingStream:
         self._window = max(4, min(_WINDOW, _WINDOW_BYTES // first.nbytes))
         trusted = {"tls_root_certs": Path(job.tls_ca).read_bytes()} if job.tls_ca else {}
         self._client = fl.connect(job.flight, **trusted)
-        self._open()
+        self._open(first.schema)
         self._write(first)
         self._answer()
         self.sent = 0
@@ -102,7 +104,7 @@ class WritingStream:
         self.latencies: list[float] = []
         self.failure: BaseException | None = None
 
-    def _open(self) -> None:
+    def _open(self, schema: pa.Schema) -> None:
         path = fl.FlightDescriptor.for_path("bench", self._job.table)
         if self._origin:
             command = {"type": "write", "namespace": "bench", "table": self._job.table}
@@ -111,7 +113,7 @@ class WritingStream:
         bearer = f"Bearer {self._job.token}".encode()
         headers = [(b"authorization", bearer)] if self._job.token else []
         options = fl.FlightCallOptions(headers=headers)
-        self._writer, self._reader = self._client.do_put(path, SCHEMA, options)
+        self._writer, self._reader = self._client.do_put(path, schema, options)
         self._room = threading.Semaphore(self._window)
         self._over = False
 
@@ -208,6 +210,8 @@ def _batches(job: PutJob, number: int) -> Iterator[pa.RecordBatch]:
     """The batches of a stream: a few prepared ones, repeated."""
     count = max(2, min(64, 100_000 // job.rows))
     seed = job.seed * 1_000 + number
+    if job.flights:
+        return itertools.cycle(flight_batches(job.rows, count, seed))
     if not job.hours:
         return itertools.cycle(make_batches(job.rows, count, seed))
     made = make_batches(job.rows, count, seed, within_us=HOUR_US)
