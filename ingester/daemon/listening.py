@@ -35,7 +35,6 @@ from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.server.tls import Certificates, TlsError
 from ingester.tables.ddl import shapes_of
-from ingester.write.combiner import Combiner
 from wal import Log
 
 log = structlog.get_logger(__name__)
@@ -63,10 +62,9 @@ async def listen(
     limits = PutLimits(flight.max_batch_bytes, flight.max_unanswered, shapes_of(settings.limits))
     security.access.meter(runtime.namespaces.request)
     services = _services(runtime, status, levels, security, drain)
-    combiner = Combiner()
 
     def make(address: ListenAddress) -> IngesterServer:
-        return IngesterServer(address, services, portal, limits, combiner)
+        return IngesterServer(address, services, portal, limits)
 
     address = ListenAddress(*split_address(flight.listen), security.certificates)
     listener = FlightListener(address, make)

@@ -26,10 +26,8 @@ from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.errors import Stopping
 from ingester.observability.metrics import Metrics
-from ingester.write.combiner import Known
-from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_log import OperationLog, log_refusal
-from ingester.write.operation_maker import Numbered, OperationMaker
+from ingester.write.operation_maker import OperationMaker
 from ingester.write.stream import OfferedDraft, Post, Waiting, WriteStream, for_streams
 from wal import Draft, Entry, LogError
 
@@ -77,14 +75,6 @@ class Arrival(OfferedDraft):
         self.stream.reject(self.slot, reason)
         self.stream.hand_out()
         self.note_checked()
-
-    @property
-    def numbered(self) -> Numbered | None:
-        """The batch's sequence, with its origin."""
-        origin = self.stream.origin
-        if self.sequence is None or origin is None:
-            return None
-        return Numbered(origin, self.sequence, self.stream.notes_contents)
 
     def note_checked(self) -> None:
         """Wake a thread that waits until the batch is known to be valid, or refused."""
@@ -141,7 +131,7 @@ class Coalescer:
                     plan,
                     [each.batch for each in arrivals],
                     most_bytes,
-                    [each.numbered for each in arrivals],
+                    [each.stream.numbered(each.sequence) for each in arrivals],
                 )
                 _note_scattered(plan.table, len(operation.parts))
                 arrivals[0].stream.claim(operation)
@@ -167,11 +157,9 @@ class Coalescer:
             operation = self._operations.make(
                 stream.plan,
                 arrival.batch,
-                ReceivedMetadata(sequence=arrival.sequence),
-                stream.origin,
-                Known(most_bytes=arrival.stored_bytes),
-                check,
-                stream.notes_contents,
+                stream.numbered(arrival.sequence),
+                most_bytes=arrival.stored_bytes,
+                check=check,
             )
             stream.claim(operation)
         except Exception as exc:

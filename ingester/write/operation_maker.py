@@ -15,11 +15,10 @@ import pyarrow as pa
 from ingester.dml.operation import Operation, OriginWrite, RowCounts
 from ingester.dml.record import make_operation, split_rows
 from ingester.errors import BadRequest
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.schema import Normaliser
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.normalise import validate_fully
-from ingester.write.combiner import NOTHING, Known
-from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.plan import WritePlan
 from persist.partitioning import (
     PartitionSpec,
@@ -63,40 +62,40 @@ class OperationMaker:
         self,
         plan: WritePlan,
         batch: pa.RecordBatch,
-        metadata: ReceivedMetadata = NO_METADATA,
-        origin: str | None = None,
-        known: Known = NOTHING,
+        numbered: Numbered | None = None,
+        checkpoint: SourceCheckpoint | None = None,
+        *,
+        most_bytes: int | None = None,
         check: Callable[[int], None] = _any_number,
-        notes_content: bool = False,
     ) -> Operation:
         """Make an operation of one batch.
 
         Args:
+            numbered: the batch's sequence, if it has one.
+            most_bytes: the bytes that it has at most in any form, which are within the limits; None
+                if they have to be counted.
             check: as in :meth:`split`.
-            notes_content: whether a repeat of its sequence has to have the same rows.
 
         Raises:
             BadRequest: what is wrong with it.
         """
-        kept = self._kept(plan.normaliser, batch, known)
-        split = self._split(kept, plan.normaliser, known, check)
-        rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=known.most_bytes)
+        kept = self._kept(plan.normaliser, batch, sized=most_bytes is not None)
+        split = self._split(kept, plan.normaliser, check)
+        rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=most_bytes)
         stored = sum(part.nbytes for part in rows.parts)
         if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
             raise BadRequest(
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self.max_batch_bytes}: send smaller batches"
             )
-        sequence, content = metadata.sequence, None
-        if notes_content and sequence is not None and plan.schema.contents is not None:
+        if numbered is None:
+            return make_operation(rows, checkpoint=checkpoint)
+        content = None
+        if numbered.notes_content and plan.schema.contents is not None:
             message = rows.messages[0] if len(split) == 1 else None
             content = plan.schema.contents.content(kept, message)
-        return make_operation(
-            rows,
-            origin=None if sequence is None or origin is None else (origin, sequence),
-            checkpoint=metadata.checkpoint,
-            content=content,
-        )
+        origin = numbered.origin, numbered.sequence
+        return make_operation(rows, origin=origin, checkpoint=checkpoint, content=content)
 
     def coalesce(
         self,
@@ -116,8 +115,7 @@ class OperationMaker:
         """
         counts = [batch.num_rows for batch in batches]
         validate_fully(batches)
-        known = Known(valid=True, most_bytes=most_bytes)
-        kept = self._kept(plan.normaliser, pa.concat_batches(batches), known)
+        kept = plan.normaliser(pa.concat_batches(batches))
         split, row_counts = _split_coalesced(kept, counts, plan.normaliser.definition.spec)
         rows = split_rows(
             plan.schema, plan.spec_id, split, owned=len(batches) > 1, most_bytes=most_bytes
@@ -162,7 +160,6 @@ class OperationMaker:
         self,
         normalise: Normaliser,
         batch: pa.RecordBatch,
-        known: Known = NOTHING,
         check: Callable[[int], None] = _any_number,
     ) -> Split:
         """Split a batch by partition, with the columns and types of its table.
@@ -174,17 +171,11 @@ class OperationMaker:
         Raises:
             BadRequest: what is wrong with it.
         """
-        return self._split(self._kept(normalise, batch, known), normalise, known, check)
+        return self._split(self._kept(normalise, batch), normalise, check)
 
     def _split(
-        self,
-        rows: pa.RecordBatch,
-        normalise: Normaliser,
-        known: Known,
-        check: Callable[[int], None],
+        self, rows: pa.RecordBatch, normalise: Normaliser, check: Callable[[int], None]
     ) -> Split:
-        if known.partition is not None and rows.num_rows:
-            return [(known.partition, rows)]
         try:
             return split_batch(rows, normalise.definition.spec, check=check)
         except PartitionValueTooLong as exc:
@@ -192,16 +183,20 @@ class OperationMaker:
         except pa.ArrowInvalid as exc:
             raise _not_valid(exc) from exc
 
-    def _kept(self, normalise: Normaliser, batch: pa.RecordBatch, known: Known) -> pa.RecordBatch:
-        """Convert a batch to the columns and types of its table."""
-        sized = known.most_bytes is not None
+    def _kept(
+        self, normalise: Normaliser, batch: pa.RecordBatch, *, sized: bool = False
+    ) -> pa.RecordBatch:
+        """Convert a batch to the columns and types of its table.
+
+        Args:
+            sized: whether its size is known to be within the limits.
+        """
         if not sized:
             self.check_size(batch)
         try:
             if normalise.shows_text:
                 self._check_shown_bytes(batch)
-            if not known.valid:
-                self.check_valid(batch)
+            self.check_valid(batch)
             if not sized:
                 self._check_plain_bytes(normalise, batch)
             return normalise(batch)

@@ -8,14 +8,13 @@ memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
 from ingester.dml.record import LoggedSchema
 from ingester.schema import Normaliser
-from ingester.write.combiner import Kind
 from persist.table import TableDefinition, TableKey
 
 MAX_BYTES = 8 << 20
@@ -34,14 +33,6 @@ class WritePlan:
     normaliser: Normaliser
     schema: LoggedSchema
     """The schema of the batches that ``normaliser`` makes."""
-    kind: Kind = field(init=False)
-    """The kind of the batches, for the combiner."""
-
-    def __post_init__(self) -> None:
-        # Rows can be split by the columns that were sent only if these keep their types.
-        spec = self.normaliser.definition.spec if self.normaliser.keeps_types else None
-        kind = Kind(self.table.key, self.schema.number, spec)
-        object.__setattr__(self, "kind", kind)
 
     @property
     def spec_id(self) -> int:

@@ -26,6 +26,7 @@ from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.dedup import Deduplication
 from ingester.write.metadata import fitted
 from ingester.write.operation_log import OperationLog
+from ingester.write.operation_maker import Numbered
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
 from wal import Draft, Entry, OrderedSession
@@ -99,6 +100,12 @@ class WriteStream:
         self._slots: deque[Slot] = deque()
         self._handing_out = threading.Lock()
         self._on_drained: Callable[[], None] | None = None
+
+    def numbered(self, sequence: int | None) -> Numbered | None:
+        """Return a sequence with the stream's origin."""
+        if sequence is None or self.origin is None:
+            return None
+        return Numbered(self.origin, sequence, self.notes_contents)
 
     def admit(self, nbytes: int, sequence: int | None) -> int:
         """Admit the next batch; return the bytes that count until it is applied or refused.

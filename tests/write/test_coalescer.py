@@ -32,12 +32,10 @@ from ingester.errors import LimitReached
 from ingester.observability.metrics import Metrics
 from ingester.schema import Normaliser
 from ingester.write.coalescer import MANY_PARTITIONS, Arrival, Coalescer, Unfit
-from ingester.write.combiner import Combiner
-from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_log import OperationLog
 from ingester.write.operation_maker import Numbered, OperationMaker
 from ingester.write.plan import WritePlan
-from ingester.write.sender import FEW_ROWS, Preparation
+from ingester.write.sender import FEW_ROWS, Sender
 from ingester.write.stream import WriteStream
 from persist.manifest import TableState, apply
 from persist.partitioning import PartitionSpec
@@ -170,12 +168,10 @@ def test_the_operations_of_a_record_with_origins_are_decoded_one_by_one(
         return
     assert len(logged) == len(found)
     for batch, one, its in zip(came, numbered, logged, strict=True):
-        sequence = None if one is None else one.sequence
-        metadata, origin = ReceivedMetadata(sequence=sequence), None if one is None else one.origin
-        notes = one is not None and one.notes_content
-        alone = MAKER.make(plan, batch, metadata, origin, notes_content=notes)
+        alone = MAKER.make(plan, batch, one)
         header = its.header
-        assert (header.origin, header.origin_sequence) == (origin, sequence)
+        named = (header.origin, header.origin_sequence)
+        assert named == ((None, None) if one is None else (one.origin, one.sequence))
         assert header.content == alone.content
         assert header.spec_id == alone.spec_id
         mine = {part.values: part.batch.to_pylist() for part in its.parts if part.batch.num_rows}
@@ -268,6 +264,7 @@ def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> Wr
         origin=None,
         notes_contents=False,
         session=OrderedSession(),
+        numbered=lambda sequence: None,
         reserve=list,
         check_partitions=check,
         claim=lambda *_: None,
@@ -299,8 +296,9 @@ def test_a_table_whose_batches_have_many_partitions_has_the_next_made_by_who_rea
 ) -> None:
     plan, other = _plan(["identity(host)"], KEPT), _plan(["identity(host)"], KEPT)
     stream = _stream(plan)
+    nothing = cast(Any, None)
     ready, ready_other = (
-        Preparation(_stream(each), Combiner(), MAKER, lambda *_: None) for each in (plan, other)
+        Sender(_stream(each), MAKER, nothing, nothing, nothing) for each in (plan, other)
     )
     many, few = _hosts(0, 300), _hosts(0, FEW_ROWS)
     assert ready.coalesces(many) is not None

@@ -12,8 +12,7 @@ from tests.drivers.small_rows import SCHEMA
 from tests.drivers.wire import Stream, Table, path, rows
 
 SMALL, MIDDLE, LARGE = 3, 8_000, 150_000
-"""Row counts of batches that are coalesced, prepared by the combiner, or prepared by their
-reader."""
+"""Row counts of batches that are coalesced, or prepared by their reader."""
 
 
 def batch(start: int, count: int, *, fits: bool = True) -> pa.RecordBatch:

@@ -19,7 +19,6 @@ from ingester.quotas.use import NamespaceUse
 from ingester.schema import Normaliser
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import AdmissionControl
-from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
@@ -93,7 +92,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     operations = []
     for sequence in (1, 2):
         batch = pa.record_batch([pa.array([sequence])], schema=SCHEMA)
-        operation = maker.make(plan, batch, ReceivedMetadata(sequence), "o")
+        operation = maker.make(plan, batch, stream.numbered(sequence))
         operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
         operations.append(operation)
     stream.submit(operations[0])

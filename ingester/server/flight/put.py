@@ -52,10 +52,9 @@ from ingester.server.flight.put_messages import (
 from ingester.server.flight.refusals import says_answered
 from ingester.server.flight.requests import WriteCommand
 from ingester.server.portal import Portal
-from ingester.write.combiner import Combiner
 from ingester.write.metadata import NO_METADATA, ReceivedMetadata, SharedStates, untraced
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.sender import Awaits, Preparation, Sender
+from ingester.write.sender import Awaits, Sender
 from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Target, TransformedBy, Writes
 from ingester.write.transform.chain import Chain
@@ -156,7 +155,6 @@ class PutCall:
         writes: Writes,
         command: WriteCommand,
         limits: PutLimits,
-        combiner: Combiner,
         traces: StreamTraces | None = None,
     ) -> None:
         self._portal = portal
@@ -165,7 +163,6 @@ class PutCall:
         self._command = command
         self._shapes = limits.shapes
         self._operations = OperationMaker(limits.max_batch_bytes)
-        self._combiner = combiner
         self._outcomes: SimpleQueue[list[Outcome] | _Back] = SimpleQueue()
         self._unanswered = Unanswered(limits.max_unanswered)
         self._reader_left = threading.Event()
@@ -190,12 +187,12 @@ class PutCall:
         stream = self._open(reader)
         if stream is None:
             return
-        portal, operations = self._portal, self._operations
+        portal = self._portal
         self._stream = stream
         self._shared_states.known = lambda: stream.plan.table.state.shared_states
         self._sender = Sender(
             stream,
-            Preparation(stream, self._combiner, operations, portal.post),
+            self._operations,
             partial(portal.call, self._writes.begin),
             partial(portal.call, self._writes.submit),
             self._unanswered.sent,

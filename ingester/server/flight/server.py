@@ -46,7 +46,6 @@ from ingester.server.flight.sync import CopyCall, SyncCall
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.server.tls import Certificates
-from ingester.write.combiner import Combiner
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace
@@ -103,17 +102,11 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         services: Services,
         portal: Portal,
         limits: PutLimits,
-        combiner: Combiner,
     ) -> None:
-        """Bind at once; ``port`` has the port afterwards. Blocks briefly: not on a busy loop.
-
-        Args:
-            combiner: shared by all servers of the daemon; its thread ends with the process.
-        """
+        """Bind at once; ``port`` has the port afterwards. Blocks briefly: not on a busy loop."""
         self._services = services
         self._portal = portal
         self._limits = limits
-        self._combiner = combiner
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
         tls = address.tls_arguments()
@@ -143,9 +136,7 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                         sync.serve(messages, answers)
                     return
                 traces = None if trace is None else trace.stream(command.type, *table)
-                call = PutCall(
-                    portal, services.writes, command, self._limits, self._combiner, traces
-                )
+                call = PutCall(portal, services.writes, command, self._limits, traces)
                 try:
                     call.serve(messages, answers)
                 finally:

@@ -1,18 +1,26 @@
-"""Hints given to the log with a small batch: a waiting client, and the thread that may write."""
+"""What a stream and the log are told of a batch before they take it."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
+from ingester.buffer import TableBuffer
+from ingester.dml.record import LoggedSchema
+from ingester.errors import LimitReached
+from ingester.schema import Normaliser
 from ingester.write.coalescer import Arrival
-from ingester.write.metadata import NO_METADATA
+from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.sender import Awaits, Preparation, Sender
+from ingester.write.plan import WritePlan
+from ingester.write.sender import FEW_ROWS, Awaits, Sender
 from ingester.write.stream import WriteStream
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
 from wal import OrderedSession
 
 BATCH = pa.record_batch({"i": [1]})
@@ -51,9 +59,29 @@ class Stream:
 def test_a_client_that_waits_is_known_to_wait(awaits: Awaits, waits: bool, here: bool) -> None:
     recorded, sent = Stream(), list[int]()
     stream, nothing = cast(WriteStream, recorded), cast(Any, None)
-    preparation = Preparation(stream, nothing, OperationMaker(1 << 20), nothing)
-    sender = Sender(stream, preparation, nothing, nothing, sent.append)
+    sender = Sender(stream, OperationMaker(1 << 20), nothing, nothing, sent.append)
     assert sender.send(BATCH, NO_METADATA, awaits)
     ((arrival, written_here),) = recorded.offered
     assert (arrival.waits, written_here) == (waits, here)
     assert sent == [arrival.stored_bytes]
+
+
+def test_a_stream_is_asked_for_room_before_a_batch_is_split_by_partition() -> None:
+    def check_partitions(count: int, sequence: int | None) -> None:
+        raise LimitReached(f"{count} of batch {sequence}")
+
+    rows = pa.record_batch({"i": range(FEW_ROWS + 1)})
+    definition = TableDefinition(rows.schema, PartitionSpec.parse(["identity(i)"]))
+    normalise = Normaliser(definition, rows.schema)
+    table = SimpleNamespace(key=("ns", "t"), definition=definition, scattered_until=math.inf)
+    schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
+    stream, nothing = cast(WriteStream, Stream()), cast(Any, None)
+    vars(stream).update(
+        plan=WritePlan(cast(TableBuffer, table), normalise, schema),
+        check_rate=lambda sequence: None,
+        check_partitions=check_partitions,
+        numbered=lambda sequence: None,
+    )
+    sender = Sender(stream, OperationMaker(1 << 20), nothing, nothing, nothing)
+    with pytest.raises(LimitReached, match="17 of batch 7"):
+        sender.send(rows, ReceivedMetadata(sequence=7), Awaits.NOTHING)
