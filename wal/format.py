@@ -85,7 +85,7 @@ class RecordKind(IntEnum):
     ORIGINS = 3
     OPENED = 4
     SHARED = 5
-    NUMBERED = 6
+    LAYOUT_2 = 6
     SEAL = 255
 
 

@@ -4,7 +4,8 @@ Rows are appended and never moved; a row's number never changes, so a reader nee
 position. Small batches are merged sixteen to one as they arrive, like the levels of a log-
 structured merge tree: a row is copied at most once per level, and only while its chunk is small.
 A million one-row operations cost little more than the same rows in one batch. Once a buffer is
-complete, its chunks can be made larger for sorting.
+complete, its chunks can be made larger for sorting. A chunk that is a slice of a message with the
+rows of several partitions keeps all of it alive; it is copied when it is merged, or soon after.
 
 The event loop appends and other threads read. Readers use single reads of one list, which
 CPython makes atomic, and chunks, which are immutable (tests/buffer).
@@ -12,14 +13,17 @@ CPython makes atomic, and chunks, which are immutable (tests/buffer).
 
 from __future__ import annotations
 
+import threading
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from itertools import accumulate, islice
+from operator import attrgetter
 from typing import NamedTuple
 
 import pyarrow as pa
 
+from ingester.dml.ipc import compact
 from ingester.dml.operation import RowCounts
 
 FAN_OUT = 16
@@ -47,6 +51,8 @@ class Chunk(NamedTuple):
     nbytes: int
     level: int
     """0 for up to 15 rows, 1 for up to 255, …; chunks of the top level are not merged."""
+    shares_memory: bool = False
+    """Whether the batch keeps the memory of other rows alive."""
 
 
 class BufferedRows:
@@ -58,6 +64,8 @@ class BufferedRows:
         self.mixed = False
         """Whether the rows are known to differ in their columns."""
         self._chunks: list[Chunk] = []
+        self._replacing = threading.Lock()
+        """Held while a chunk is replaced in a buffer that may be complete."""
         self._sequences = array("Q")
         self._ends = array("Q")
 
@@ -69,6 +77,7 @@ class BufferedRows:
         nbytes: int,
         schema_number: int,
         row_counts: RowCounts | None = None,
+        shares_memory: bool = False,
     ) -> None:
         """Append the rows of an operation or of a coalesced batch.
 
@@ -78,9 +87,11 @@ class BufferedRows:
             nbytes: the batch's size, computed outside the loop.
             schema_number: equal numbers mean equal schemas.
             row_counts: for a coalesced batch, whose first operation has sequence ``seq``.
+            shares_memory: the batch keeps the memory of other rows alive until :meth:`compact`.
         """
         rows = batch.num_rows
-        chunk = Chunk(self.rows, batch, schema_number, nbytes, _level(rows, nbytes))
+        level = _level(rows, nbytes)
+        chunk = Chunk(self.rows, batch, schema_number, nbytes, level, shares_memory)
         if self._chunks and schema_number != self._chunks[-1].schema_number:
             self.mixed = True
         operations = 1
@@ -112,6 +123,23 @@ class BufferedRows:
         """Return all rows in log order."""
         return [chunk.batch for chunk in self.chunks()]
 
+    def compact(self, start: int) -> int:
+        """Copy the chunk that begins at row ``start`` if it keeps the memory of other rows alive.
+
+        On the loop. Returns by how much ``nbytes`` grows.
+        """
+        with self._replacing:
+            at = bisect_left(self._chunks, start, key=attrgetter("start"))
+            if at == len(self._chunks) or (old := self._chunks[at]).start != start:
+                return 0
+            if not old.shares_memory:
+                return 0
+            batch = compact(old.batch)
+            nbytes = int(batch.get_total_buffer_size())
+            self._chunks[at] = old._replace(batch=batch, nbytes=nbytes, shares_memory=False)
+        self.nbytes += nbytes - old.nbytes
+        return nbytes - old.nbytes
+
     def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
         """Join neighbouring chunks of one schema to chunks of this size, step by step.
 
@@ -133,7 +161,9 @@ class BufferedRows:
             if stop - start > 1:
                 batch = _joined(chunks[start:stop])
                 size = int(batch.nbytes)
-                chunks[start:stop] = [first._replace(batch=batch, nbytes=size, level=TOP_LEVEL)]
+                joined = Chunk(first.start, batch, first.schema_number, size, TOP_LEVEL)
+                with self._replacing:
+                    chunks[start:stop] = [joined]
                 yield nbytes
             start += 1
 

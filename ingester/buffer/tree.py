@@ -8,11 +8,11 @@ thread. Log order is buffer order.
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.table import AtomicFlush, FlushJob, PartitionBuffer, TableBuffer
@@ -40,6 +40,22 @@ Why = Literal[
     "stop",
 ]
 """Why a buffer is frozen."""
+
+
+SLICES_BYTES = 16 << 20
+"""Memory of chunks that share it with others, of all tables."""
+SLICE_BYTES = 256
+"""What a slice is counted with beside its rows."""
+
+
+class _Slice(NamedTuple):
+    """A chunk that shares memory with others."""
+
+    table: TableBuffer
+    handle: BufferHandle
+    start: int
+    """Its first row."""
+    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +123,9 @@ class BufferTree:
         self.ingester_id = ingester_id
         self._limits = limits
         self._hooks = hooks
+        self._slices: deque[_Slice] = deque()
+        """Chunks that share memory with others, oldest first."""
+        self._sliced_bytes = 0
         self._segments: Counter[int] = Counter()
         """Number of buffers whose first row is in each log segment."""
 
@@ -128,6 +147,7 @@ class BufferTree:
         table = self.tables[operation.table]
         with table.lock:
             self._apply(table, operation)
+        self._compact_slices()
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Apply operations of several tables so that no reader sees one without the others.
@@ -141,6 +161,7 @@ class BufferTree:
                 locks.enter_context(table.lock)
             for table, operation in applied:
                 self._apply(table, operation)
+        self._compact_slices()
 
     def _apply(self, table: TableBuffer, operation: Operation) -> None:
         spec_id = operation.spec_id
@@ -148,22 +169,24 @@ class BufferTree:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
         open_before = len(table.partitions)
+        shares = operation.shares_memory
         for values, batch, nbytes, row_counts in operation.parts:
             handle = self._active(table, table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
+            if shares:
+                self._slices.append(_Slice(table, handle, handle.rows.rows, nbytes + SLICE_BYTES))
+                self._sliced_bytes += nbytes + SLICE_BYTES
             handle.rows.append(
                 batch,
                 seq=operation.seq,
                 nbytes=nbytes,
                 schema_number=operation.schema_number,
                 row_counts=row_counts,
+                shares_memory=shares,
             )
             handle.last_seq = operation.seq + (row_counts[-1][0] if row_counts else 0)
             handle.messages += operation.messages
-            grown = handle.rows.nbytes - before
-            table.nbytes += grown
-            table.use.held_bytes += grown
-            self._ledger.buffered += grown
+            self._count(table, handle, handle.rows.nbytes - before)
             holders.append(handle)
         if operation.traces:
             for handle in holders:
@@ -182,6 +205,28 @@ class BufferTree:
                 self.freeze(table.partitions[handle.partition], "messages")
         if table.on_applied is not None:
             table.on_applied()
+
+    def _count(self, table: TableBuffer, handle: BufferHandle, grown: int) -> None:
+        """Count ``grown`` more bytes of a buffer."""
+        table.nbytes += grown
+        table.use.held_bytes += grown
+        if handle.frozen:
+            table.use.frozen_bytes += grown
+            self._ledger.frozen += grown
+        else:
+            self._ledger.buffered += grown
+
+    def _compact_slices(self) -> None:
+        """Copy the oldest chunks that share memory with others, until few are left.
+
+        Without it, rows of a partition that is rarely flushed would keep alive those of others,
+        which nobody counts any more.
+        """
+        while self._sliced_bytes > SLICES_BYTES:
+            table, handle, start, nbytes = self._slices.popleft()
+            self._sliced_bytes -= nbytes
+            if not handle.released:
+                self._count(table, handle, handle.rows.compact(start))
 
     def _note_sequences(
         self, table: TableBuffer, operation: Operation, holders: list[BufferHandle]

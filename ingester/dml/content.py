@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from ingester.dml.ipc import ALIGNMENT, IpcMessage, numbers_in
+from ingester.dml.ipc import ALIGNMENT, IpcMessage, compact, numbers_in
 from persist.manifest.actions import Content
 
 PIECE_ROWS = 16384
@@ -65,8 +65,7 @@ class ContentReader:
         if self._packed or any(nulls):
             rows = self._written_out(rows, nulls)
             seed = _seed(rows.schema.names)
-        # With another batch it is copied, without whatever lies around its rows.
-        rows = pa.concat_batches([rows, rows.slice(0, 0)])
+        rows = compact(rows)
         if digest:
             seed = crc32c(digest.to_bytes(4, "little"), seed, 0)
         return crc32c(_body_of(memoryview(rows.serialize())), seed, 0)

@@ -26,6 +26,7 @@ from ingester.dml.record import (
     decode_operation,
     encode_operation,
     operation_of,
+    preambles_of,
 )
 from persist.manifest.actions import Content
 from wal import Entry, RecordKind
@@ -86,7 +87,7 @@ def make_transaction(
     entry = Entry(
         RecordKind.OPERATION,
         [head_of(sizes), *(piece for pieces in payloads for piece in pieces)],
-        tuple(rows.schema.preamble for rows in tables),
+        tuple(preamble for rows in tables for preamble in preambles_of(rows)),
         operations=len(tables),
     )
     operations = tuple(

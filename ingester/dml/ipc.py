@@ -129,6 +129,12 @@ class MessageTemplate:
         return IpcMessage(bytes(metadata), numbers.body, len(metadata) + numbers.body.size)
 
 
+def compact(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a copy of the rows that keeps no other memory alive."""
+    # With another batch, because some versions of Arrow return a single one as it is.
+    return pa.concat_batches([rows, rows.slice(0, 0)])
+
+
 def keeps_more(batch: pa.RecordBatch, nbytes: int) -> bool:
     """Return whether the batch keeps much more memory alive than the ``nbytes`` counted for it.
 

@@ -81,6 +81,8 @@ class Operation:
     checkpoint: SourceCheckpoint | None = None
     messages: int = 0
     """Number of replication messages it was made of."""
+    shares_memory: bool = False
+    """Whether each part keeps the memory of others, or of other operations, alive."""
     entry: Entry | None = None
     seq: int = 0
     epoch: int = 0

@@ -1,13 +1,14 @@
 """An operation as a log record, and back. To the log a record is opaque bytes.
 
-    operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ part 0 │ part 1 │ …
+    operation payload ─ u32 header length │ header (msgpack) │ pad to 8 │ rows
     schema payload    ─ msgpack {shape (the schema number), namespace, table, schema (Arrow IPC)}
 
-Each part is the Arrow IPC message of one partition's rows without its schema. The schema is
-stored once per segment in a record of its own, which the log writes before the first operation
-that uses its number. A coalesced batch is one such record, whose parts have the row counts of
-its operations, and which lists the operations with an origin (in a segment with a record of the
-kind ``NUMBERED``). Parts are multiples of 8 bytes, so that replayed columns are aligned.
+The rows are one Arrow IPC message without its schema, those of each partition behind each other;
+the header has the number of each partition's rows. (Releases up to 0.1 wrote a message for each
+partition, which is still read.) The schema is stored once per segment in a record of its own, which
+the log writes before the first operation that uses its number. A coalesced batch is one such
+record, which has the row counts of its operations in each partition, and lists the operations with
+an origin. Messages are multiples of 8 bytes, so that replayed columns are aligned.
 
 :func:`decode_operation` reads what :func:`encode_operation` writes; anything else raises
 :class:`DamagedRecord` (tests/dml/test_record.py, tests/fuzz).
@@ -26,15 +27,17 @@ import msgspec
 import pyarrow as pa
 
 from ingester.dml.content import ContentReader
-from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, keeps_more
+from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, compact, keeps_more
 from ingester.dml.operation import Operation, OriginWrite, Part, RowCounts
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from ingester.schema.normalise import validate_fully
 from persist.manifest.actions import Content
-from persist.partitioning import PartitionValues
+from persist.partitioning import PartitionedRows, PartitionValues
 from persist.table import TableKey
 from wal import Entry, Preamble, RecordKind
 
+SLICED_BYTES = 2 << 20
+"""Parts of a larger message are copied, so that none keeps the memory of all others alive."""
 _LENGTH = struct.Struct("<I")
 
 
@@ -47,7 +50,10 @@ class PartHeader(msgspec.Struct, array_like=True, frozen=True):
 
     values: PartitionValues
     nbytes: int
+    """Bytes of its own message; 0 if it has none."""
     row_counts: RowCounts | None = None
+    rows: int | None = None
+    """Number of its rows in the message of all partitions; None if it has its own message."""
 
 
 class OperationHeader(msgspec.Struct, array_like=True, frozen=True):
@@ -106,8 +112,9 @@ class LoggedOperation(NamedTuple):
 _preambles: weakref.WeakKeyDictionary[SharedBytes, Preamble] = weakref.WeakKeyDictionary()
 
 
-NUMBERED = Preamble(RecordKind.NUMBERED, ())
-"""Precedes coalesced batches with origins, so that a release that would not see these stops."""
+LAYOUT_2 = Preamble(RecordKind.LAYOUT_2, ())
+"""Precedes operations that releases up to 0.1 cannot read, so that these stop: those with several
+partitions in one message, and coalesced batches with origins."""
 
 
 def preamble_of(shared: SharedBytes) -> Preamble:
@@ -155,45 +162,59 @@ class LoggedSchema:
 
 
 class TableRows(NamedTuple):
-    """A table's rows, split by partition, with the bytes that the log stores."""
+    """A table's rows, ordered by partition, with the bytes that the log stores."""
 
     schema: LoggedSchema
     spec_id: int
     """The partition spec of the parts."""
-    parts: tuple[Part, ...]
-    messages: Sequence[IpcMessage]
-    """The IPC message of each part's rows."""
+    parts: tuple[Part, ...] = ()
+    message: IpcMessage | None = None
+    """The IPC message of all parts' rows, one part behind the other; None without rows."""
+    shares_memory: bool = False
+    """Whether each part keeps the memory of all of them alive."""
     origin_messages: int = 0
     """Number of replication messages that the rows were made of."""
 
 
-def split_rows(
+def table_rows(
     schema: LoggedSchema,
     spec_id: int,
-    split: Sequence[tuple[PartitionValues, pa.RecordBatch]],
+    ordered: PartitionedRows,
     *,
     owned: bool = False,
     most_bytes: int | None = None,
+    row_counts: Sequence[RowCounts | None] = (),
 ) -> TableRows:
-    """Make parts and messages from a batch that was split by partition.
+    """Make parts and a message of rows that are ordered by partition.
 
     Args:
-        owned: the batch's memory was allocated here and holds nothing else.
-        most_bytes: upper bound of the batch's size, if known.
+        owned: the rows' memory was allocated here and holds nothing else.
+        most_bytes: upper bound of the rows' size, if known.
+        row_counts: of each partition, for a coalesced batch.
     """
-    whole = len(split) == 1 and (most_bytes is None or most_bytes >= SMALL_BYTES)
-    messages = []
-    parts = []
-    for values, rows in split:
-        message = schema.template.message(rows) if whole else IpcMessage.serialized(rows)
-        if len(split) > 1 or not (owned or message.metadata or _fits(rows, message.size)):
-            # Copied, because parts are released separately and a view would keep the whole batch
-            # alive.
+    rows, starts = ordered.rows, ordered.starts
+    counts = row_counts or [None] * len(ordered.values)
+    if not ordered.values:
+        return TableRows(schema, spec_id)
+    if len(ordered.values) == 1:
+        small = most_bytes is not None and most_bytes < SMALL_BYTES
+        message = IpcMessage.serialized(rows) if small else schema.template.message(rows)
+        if not (owned or message.metadata or _fits(rows, message.size)):
             rows = pa.ipc.read_record_batch(message.body, rows.schema)
-        messages.append(message)
         # The message's size is known already and close to the size in memory.
-        parts.append(Part(values, rows, message.size))
-    return TableRows(schema, spec_id, tuple(parts), messages)
+        part = Part(ordered.values[0], rows, message.size, counts[0])
+        return TableRows(schema, spec_id, (part,), message)
+    message = IpcMessage.serialized(rows)
+    rows = pa.ipc.read_record_batch(message.body, rows.schema)
+    shares, row_bytes = message.size <= SLICED_BYTES, message.size / rows.num_rows
+    parts = []
+    for values, (start, stop), each in zip(ordered.values, pairwise(starts), counts, strict=True):
+        part_rows, nbytes = rows.slice(start, stop - start), int(row_bytes * (stop - start))
+        if not shares:
+            part_rows = compact(part_rows)
+            nbytes = int(part_rows.get_total_buffer_size())
+        parts.append(Part(values, part_rows, nbytes, each))
+    return TableRows(schema, spec_id, tuple(parts), message, shares)
 
 
 def _fits(rows: pa.RecordBatch, nbytes: int) -> bool:
@@ -216,17 +237,13 @@ def encode_operation(
     names = {
         name: index for index, name in enumerate(dict.fromkeys(each.origin for each in writes))
     }
-    messages = rows.messages
     header = _encode(
         OperationHeader(
             schema_number=rows.schema.number,
             namespace=namespace,
             table=table,
             spec_id=rows.spec_id,
-            parts=tuple(
-                PartHeader(part.values, message.size, part.row_counts)
-                for part, message in zip(rows.parts, messages, strict=True)
-            ),
+            parts=_part_headers(rows),
             origin=origin[0] if origin else None,
             origin_sequence=origin[1] if origin else None,
             checkpoint_partition=checkpoint.partition if checkpoint else None,
@@ -244,13 +261,25 @@ def encode_operation(
         )
     )
     pad = -(_LENGTH.size + len(header)) % 8
-    first = messages[0].metadata if messages else b""
-    pieces: list[pa.Buffer | bytes] = [_LENGTH.pack(len(header)) + header + bytes(pad) + first]
-    for message in messages:
-        if message is not messages[0] and message.metadata:
-            pieces.append(message.metadata)
-        pieces.append(message.body)
-    return pieces
+    head = _LENGTH.pack(len(header)) + header + bytes(pad)
+    if rows.message is None:
+        return [head]
+    return [head + rows.message.metadata, rows.message.body]
+
+
+def _part_headers(rows: TableRows) -> tuple[PartHeader, ...]:
+    if len(rows.parts) == 1 and rows.message is not None:
+        part = rows.parts[0]
+        return (PartHeader(part.values, rows.message.size, part.row_counts),)
+    return tuple(
+        PartHeader(part.values, 0, part.row_counts, part.batch.num_rows) for part in rows.parts
+    )
+
+
+def preambles_of(rows: TableRows, writes: Sequence[OriginWrite] = ()) -> tuple[Preamble, ...]:
+    """Return the records that have to precede the operation."""
+    newer = writes or len(rows.parts) > 1
+    return (rows.schema.preamble, LAYOUT_2) if newer else (rows.schema.preamble,)
 
 
 def make_operation(
@@ -271,7 +300,7 @@ def make_operation(
         writes: those of a coalesced batch that have an origin, by number.
     """
     payload = encode_operation(rows, origin, checkpoint, content, writes)
-    preambles: tuple[Preamble, ...] = (rows.schema.preamble, *([NUMBERED] if writes else ()))
+    preambles = preambles_of(rows, writes)
     if checkpoint is not None and checkpoint.shared is not None:
         preambles += (preamble_of(checkpoint.shared),)
     entry = Entry(RecordKind.OPERATION, payload, preambles, operations=operations)
@@ -293,6 +322,7 @@ def operation_of(rows: TableRows, nbytes: int, origin: tuple[str, int] | None) -
         origin=origin[0] if origin else None,
         origin_sequence=origin[1] if origin else None,
         messages=rows.origin_messages,
+        shares_memory=rows.shares_memory,
     )
 
 
@@ -301,16 +331,19 @@ def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
     assert operation.entry is not None
     preamble, *_ = operation.entry.preambles
     schema = LoggedSchema(operation.schema_number, operation.table, preamble)
-    messages = [IpcMessage.serialized(part.batch) for part in left]
+    columns = operation.parts[0].batch.schema
+    ordered = PartitionedRows.joined([(part.values, part.batch) for part in left], columns)
+    rows = table_rows(schema, operation.spec_id, ordered)
     name, sequence = operation.origin, operation.origin_sequence
     smaller = make_operation(
-        TableRows(schema, operation.spec_id, left, messages),
+        rows,
         origin=None if name is None or sequence is None else (name, sequence),
         checkpoint=operation.checkpoint,
         content=operation.content,
     )
     operation.entry, operation.parts = smaller.entry, smaller.parts
     operation.rows, operation.nbytes = smaller.rows, smaller.nbytes
+    operation.shares_memory = smaller.shares_memory
 
 
 def decode_operation(
@@ -335,14 +368,13 @@ def decode_operation(
         offset = _LENGTH.size + size
         offset += -offset % 8
         parts = []
-        for part in header.parts:
-            body = payload.slice(offset, part.nbytes)
-            batch = pa.ipc.read_record_batch(pa.ipc.read_message(body), schema)
+        for headers in _messages_of(header.parts):
+            message = pa.ipc.read_message(payload.slice(offset, headers[0].nbytes or None))
+            batch = pa.ipc.read_record_batch(message, schema)
             # Validated fully, because offsets out of bounds would crash the process later.
             validate_fully([batch])
-            _check_row_counts(part.row_counts, batch.num_rows, operations)
-            parts.append(Part(part.values, batch, int(batch.nbytes), part.row_counts))
-            offset += part.nbytes
+            parts += _parts_of(headers, batch, operations)
+            offset += headers[0].nbytes
     except DamagedRecord:
         raise
     except (*_UNDECODABLE, pa.ArrowException, struct.error, OSError, *_OUT_OF_RANGE) as exc:
@@ -350,6 +382,34 @@ def decode_operation(
     if offset > payload.size:
         raise DamagedRecord(f"operation record has {payload.size} bytes, its parts need {offset}")
     return LoggedOperation(header, tuple(parts))
+
+
+def _messages_of(headers: Sequence[PartHeader]) -> list[Sequence[PartHeader]]:
+    """Return the parts of each message."""
+    if any(each.rows is not None for each in headers):
+        return [headers]
+    return [[each] for each in headers]
+
+
+def _parts_of(headers: Sequence[PartHeader], batch: pa.RecordBatch, operations: int) -> list[Part]:
+    """Return the parts of one message."""
+    nbytes, rows = int(batch.nbytes), batch.num_rows
+    if len(headers) == 1:
+        (one,) = headers
+        _check_row_counts(one.row_counts, rows, operations)
+        return [Part(one.values, batch, nbytes, one.row_counts)]
+    parts, start = [], 0
+    for each in headers:
+        count = -1 if each.rows is None else each.rows
+        if not 0 <= count <= rows - start:
+            raise DamagedRecord(f"a partition of {each.rows} rows from row {start} of {rows}")
+        _check_row_counts(each.row_counts, count, operations)
+        part = batch.slice(start, count)
+        parts.append(Part(each.values, part, nbytes * count // max(rows, 1), each.row_counts))
+        start += count
+    if start < rows:
+        raise DamagedRecord(f"{rows} rows, {start} of them in partitions")
+    return parts
 
 
 def apart(logged: LoggedOperation, operations: int) -> list[LoggedOperation]:

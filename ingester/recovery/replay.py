@@ -220,6 +220,8 @@ class Replay:
             content=header.content,
             checkpoint=checkpoint_of(header, self._shared) if whole else None,
             messages=header.messages,
+            # A record's operations and parts are views of its payload.
+            shares_memory=len(logged.parts) > 1 or operations < record.operations,
             seq=seq,
             epoch=epoch,
             segment=record.segment,

@@ -24,7 +24,7 @@ import trio
 from ingester.buffer import TableBuffer
 from ingester.dml.control_records import encode_opened, make_transaction
 from ingester.dml.operation import Transaction
-from ingester.dml.record import LoggedSchema, TableRows, split_rows
+from ingester.dml.record import LoggedSchema, TableRows, table_rows
 from ingester.errors import BadRequest
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
@@ -50,7 +50,7 @@ from ingester.write.operation_log import OperationLog
 from ingester.write.partition_room import PartitionRoom
 from persist.manifest.actions import Content
 from persist.parquet.sparse_rows import SparseRows, concatenated
-from persist.partitioning import PartitionValueTooLong, split_batch
+from persist.partitioning import PartitionedRows, PartitionValueTooLong, order_by_partition
 from persist.table import TableDefinition, TableKey
 from wal import Entry, RecordKind
 
@@ -272,15 +272,16 @@ class TransactionCommit:
         batch = whole_rows(share.changes, share.folded, definition, kept)
         try:
             batch = without_covered(batch, definition.spec_id, covered, definition)
-            split = [
-                part
-                for part in split_batch(batch, definition.spec)
-                if (definition.spec_id, part[0]) not in covered
-            ]
+            ordered = order_by_partition(batch, definition.spec)
         except PartitionValueTooLong as exc:
             raise BadRequest(str(exc)) from exc
         schema = self._schema(table.key, definition.schema_id, batch.schema)
-        rows = split_rows(schema, definition.spec_id, split, owned=True)
+        if any((definition.spec_id, values) in covered for values in ordered.values):
+            left = [
+                part for part in ordered.parts() if (definition.spec_id, part[0]) not in covered
+            ]
+            ordered = PartitionedRows.joined(left, batch.schema)
+        rows = table_rows(schema, definition.spec_id, ordered, owned=True)
         return rows._replace(origin_messages=len(sent.messages))
 
     def _schema(self, table: TableKey, schema_id: int, schema: pa.Schema) -> LoggedSchema:

@@ -114,7 +114,7 @@ class CheckpointCalls:
         table = await self._catalog.prepare_delete(namespace, name)
         _check_version(table, table_version)
         checkpoint = fitted(table, path.checkpoints, checkpoint)
-        rows = TableRows(self._schema(table), table.definition.spec_id, (), ())
+        rows = TableRows(self._schema(table), table.definition.spec_id)
         operation = make_operation(rows, checkpoint=checkpoint)
         if (refusal := path.admission.enter(operation.nbytes, table.use)) is not None:
             path.relieve(refusal)

@@ -7,13 +7,14 @@ value can be refused for is refused here. Nothing waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from ingester.dml.operation import Operation, OriginWrite, RowCounts
-from ingester.dml.record import make_operation, split_rows
+from ingester.dml.record import make_operation, table_rows
 from ingester.errors import BadRequest
 from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.schema import Normaliser
@@ -21,18 +22,13 @@ from ingester.schema.expansion import shown_bytes
 from ingester.schema.normalise import validate_fully
 from ingester.write.plan import WritePlan
 from persist.partitioning import (
-    PartitionSpec,
-    PartitionValues,
+    PartitionedRows,
     PartitionValueTooLong,
-    split_batch,
+    order_by_partition,
 )
 
 BODY_OVERHEAD_BYTES = 1 << 20
 """Bytes that the IPC form may have beside the values: padding, offsets, many columns."""
-_NUMBER = "_number"
-"""A column name that no table has."""
-
-Split = list[tuple[PartitionValues, pa.RecordBatch]]
 
 
 def _any_number(parts: int) -> None:
@@ -74,16 +70,16 @@ class OperationMaker:
             numbered: the batch's sequence, if it has one.
             most_bytes: the bytes that it has at most in any form, which are within the limits; None
                 if they have to be counted.
-            check: as in :meth:`split`.
+            check: as in :meth:`ordered`.
 
         Raises:
             BadRequest: what is wrong with it.
         """
         kept = self._kept(plan.normaliser, batch, sized=most_bytes is not None)
-        split = self._split(kept, plan.normaliser, check)
-        rows = split_rows(plan.schema, plan.spec_id, split, most_bytes=most_bytes)
-        stored = sum(part.nbytes for part in rows.parts)
-        if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES * len(rows.parts):
+        ordered = self._ordered(kept, plan.normaliser, check)
+        rows = table_rows(plan.schema, plan.spec_id, ordered, most_bytes=most_bytes)
+        stored = 0 if rows.message is None else rows.message.size
+        if stored > self.max_batch_bytes + BODY_OVERHEAD_BYTES:
             raise BadRequest(
                 f"batch has {stored} B once its dictionaries are decoded; flight.max_batch_bytes is"
                 f" {self.max_batch_bytes}: send smaller batches"
@@ -92,7 +88,7 @@ class OperationMaker:
             return make_operation(rows, checkpoint=checkpoint)
         content = None
         if numbered.notes_content and plan.schema.contents is not None:
-            message = rows.messages[0] if len(split) == 1 else None
+            message = rows.message if len(rows.parts) == 1 else None
             content = plan.schema.contents.content(kept, message)
         origin = numbered.origin, numbered.sequence
         return make_operation(rows, origin=origin, checkpoint=checkpoint, content=content)
@@ -116,14 +112,17 @@ class OperationMaker:
         counts = [batch.num_rows for batch in batches]
         validate_fully(batches)
         kept = plan.normaliser(pa.concat_batches(batches))
-        split, row_counts = _split_coalesced(kept, counts, plan.normaliser.definition.spec)
-        rows = split_rows(
-            plan.schema, plan.spec_id, split, owned=len(batches) > 1, most_bytes=most_bytes
+        ordered = order_by_partition(kept, plan.normaliser.definition.spec)
+        rows = table_rows(
+            plan.schema,
+            plan.spec_id,
+            ordered,
+            owned=len(batches) > 1,
+            most_bytes=most_bytes,
+            row_counts=_row_counts(ordered, counts),
         )
-        parts = zip(rows.parts, row_counts, strict=True)
-        counted = tuple(part._replace(row_counts=each) for part, each in parts)
         writes = tuple(self._writes(plan, kept, counts, numbered))
-        return make_operation(rows._replace(parts=counted), operations=len(batches), writes=writes)
+        return make_operation(rows, operations=len(batches), writes=writes)
 
     def _writes(
         self,
@@ -156,28 +155,28 @@ class OperationMaker:
         except pa.ArrowInvalid as exc:
             raise _not_valid(exc) from exc
 
-    def split(
+    def ordered(
         self,
         normalise: Normaliser,
         batch: pa.RecordBatch,
         check: Callable[[int], None] = _any_number,
-    ) -> Split:
-        """Split a batch by partition, with the columns and types of its table.
+    ) -> PartitionedRows:
+        """Order a batch by partition, with the columns and types of its table.
 
         Args:
             check: receives the number of partitions, if there are several, before the batch is
-                split: each costs as much as many rows. It may raise.
+                ordered: each costs as much as many rows. It may raise.
 
         Raises:
             BadRequest: what is wrong with it.
         """
-        return self._split(self._kept(normalise, batch), normalise, check)
+        return self._ordered(self._kept(normalise, batch), normalise, check)
 
-    def _split(
+    def _ordered(
         self, rows: pa.RecordBatch, normalise: Normaliser, check: Callable[[int], None]
-    ) -> Split:
+    ) -> PartitionedRows:
         try:
-            return split_batch(rows, normalise.definition.spec, check=check)
+            return order_by_partition(rows, normalise.definition.spec, check=check)
         except PartitionValueTooLong as exc:
             raise BadRequest(str(exc)) from exc
         except pa.ArrowInvalid as exc:
@@ -226,21 +225,16 @@ def _not_valid(exc: pa.ArrowInvalid) -> BadRequest:
     return BadRequest(f"batch is not valid: {exc}")
 
 
-def _split_coalesced(
-    rows: pa.RecordBatch, counts: list[int], spec: PartitionSpec
-) -> tuple[Split, list[RowCounts]]:
-    """Split the rows of a coalesced batch by partition, and count each operation's rows there."""
-    split = split_batch(rows, spec)
-    if len(split) < 2:
-        return split, [tuple((n, count) for n, count in enumerate(counts) if count)] * len(split)
-    whose = pa.array(np.repeat(np.arange(len(counts)), counts))
-    numbered = pa.RecordBatch.from_arrays(
-        [*rows.columns, whose], names=[*rows.schema.names, _NUMBER]
-    )
-    row_counts: list[RowCounts] = []
-    parts: Split = []
-    for values, part in split_batch(numbered, spec):
-        numbers, times = np.unique(part.columns[-1].to_numpy(), return_counts=True)
-        row_counts.append(tuple(zip(numbers.tolist(), times.tolist(), strict=True)))
-        parts.append((values, pa.RecordBatch.from_arrays(part.columns[:-1], schema=rows.schema)))
-    return parts, row_counts
+def _row_counts(ordered: PartitionedRows, counts: list[int]) -> list[RowCounts]:
+    """Count each operation's rows in each partition of a coalesced batch."""
+    if len(ordered.values) < 2:
+        return [tuple((n, count) for n, count in enumerate(counts) if count)] * len(ordered.values)
+    whose = np.repeat(np.arange(len(counts)), counts)
+    if ordered.order is not None:
+        whose = whose[ordered.order]
+    # A run is the rows of one operation in one partition: they are in the order of operations.
+    begins = np.union1d(ordered.starts[:-1], np.flatnonzero(whose[1:] != whose[:-1]) + 1)
+    lengths = np.diff(begins, append=len(whose))
+    runs = list(zip(whose[begins].tolist(), lengths.tolist(), strict=True))
+    ends = np.searchsorted(begins, ordered.starts).tolist()
+    return [tuple(runs[first:end]) for first, end in pairwise(ends)]

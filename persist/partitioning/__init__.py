@@ -2,7 +2,7 @@
 
     ``day(time)`` ─▶ `spec`: transforms over columns with Iceberg's results; their Hive folders,
                              and the bounds that a partition's values imply
-    a batch       ─▶ `split`: one batch per partition, without a loop over rows
+    a batch       ─▶ `split`: its rows ordered by partition, without a loop over rows
 
 A folder name only places files; the manifest's values are the truth. No row is changed. Start
 reading at `spec`.
@@ -18,7 +18,9 @@ from persist.partitioning.spec import PartitionValues as PartitionValues
 from persist.partitioning.spec import check_folder_names as check_folder_names
 from persist.partitioning.spec import default_spec as default_spec
 from persist.partitioning.spec import folder_of as folder_of
+from persist.partitioning.split import PartitionedRows as PartitionedRows
 from persist.partitioning.split import PartitionValueTooLong as PartitionValueTooLong
+from persist.partitioning.split import order_by_partition as order_by_partition
 from persist.partitioning.split import partition_values as partition_values
 from persist.partitioning.split import shared_partition as shared_partition
 from persist.partitioning.split import split_batch as split_batch

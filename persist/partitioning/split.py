@@ -1,7 +1,7 @@
-"""Splits a record batch into one batch per partition, without a loop over rows.
+"""Orders a record batch by partition, or splits it, without a loop over rows.
 
 Each transform turns its column into int64 codes: equal codes are equal partition values, and the
-smallest int64 is null. The rows of each part keep their order, every row is in exactly one part,
+smallest int64 is null. The rows of each partition keep their order, every row is in exactly one,
 and the batch itself is returned, without a copy, if all rows share a partition
 (tests/persist/partitioning/test_split.py).
 """
@@ -9,11 +9,11 @@ and the batch itself is returned, without a copy, if all rows share a partition
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from itertools import pairwise
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import mmh3
 import numpy as np
@@ -35,6 +35,10 @@ Codes = npt.NDArray[np.int64]
 Decode = Callable[[int], PartitionValue]
 
 _NULL = np.iinfo(np.int64).min
+_LONGEST_CHARACTER = 12
+"""Bytes of a character in a folder name at most: four bytes of UTF-8, percent-encoded."""
+_SHORT_CODES = 1 << 15
+"""A range of codes for which numpy's stable sort is a radix sort."""
 
 
 class PartitionValueTooLong(ValueError):
@@ -151,7 +155,8 @@ def _identity_value(field: PartitionField, value: Any, folders: bool) -> Partiti
     if value is None or isinstance(value, bool | int):
         return value
     text = value.isoformat() if isinstance(value, dt.date) else str(value)
-    if folders and len(encode_value(text)) > FOLDER_VALUE_BYTES:
+    is_long = len(text) * _LONGEST_CHARACTER > FOLDER_VALUE_BYTES
+    if folders and is_long and len(encode_value(text)) > FOLDER_VALUE_BYTES:
         raise PartitionValueTooLong(
             f"partition field {field}: the value {text[:40]!r}… has {len(encode_value(text))} bytes"
             f" as a folder name, at most {FOLDER_VALUE_BYTES} are possible"
@@ -194,42 +199,90 @@ def _any_number(parts: int) -> None:
     """Accept any number of partitions."""
 
 
-def split_batch(
+class PartitionedRows(NamedTuple):
+    """Rows of a batch, those of each partition behind each other."""
+
+    rows: pa.RecordBatch
+    values: list[PartitionValues]
+    """The values of each partition."""
+    starts: list[int]
+    """The first row of each partition, and the number of rows."""
+    order: Codes | None = None
+    """The row's number in the batch, for each row; None if no row moved."""
+
+    @classmethod
+    def joined(
+        cls, parts: Sequence[tuple[PartitionValues, pa.RecordBatch]], schema: pa.Schema
+    ) -> PartitionedRows:
+        """The rows of these partitions, one behind the other."""
+        batches = [rows for _, rows in parts]
+        starts = [0, *accumulate(rows.num_rows for rows in batches)]
+        whole = batches[0] if len(batches) == 1 else pa.concat_batches([*batches, _none(schema)])
+        return cls(whole, [values for values, _ in parts], starts)
+
+    def parts(self) -> list[tuple[PartitionValues, pa.RecordBatch]]:
+        """Each partition's rows, as views."""
+        if len(self.values) == 1:
+            return [(self.values[0], self.rows)]
+        pairs = zip(self.values, pairwise(self.starts), strict=True)
+        return [(values, self.rows.slice(a, b - a)) for values, (a, b) in pairs]
+
+
+def _none(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+
+
+def order_by_partition(
     batch: pa.RecordBatch,
     spec: PartitionSpec,
     *,
     folders: bool = True,
     check: Callable[[int], None] = _any_number,
-) -> list[tuple[PartitionValues, pa.RecordBatch]]:
-    """Split a batch by partition.
+) -> PartitionedRows:
+    """Order a batch's rows by partition, those of a partition as they are in the batch.
 
     Args:
         folders: the values must be usable as folder names.
-        check: called with the number of partitions, if there are several, before parts are made;
-            its exception ends the split.
+        check: called with the number of partitions, if there are several, before rows are moved;
+            its exception ends the work.
 
     Returns:
-        ``(values, rows)`` per partition, each with at least one row and in the order of the batch;
-        empty for an empty batch. The parts are views of one batch: copy those to be kept
-            separately.
+        Each partition has at least one row; an empty batch has none. The batch itself is used if no
+        row moves.
 
     Raises:
         PartitionValueTooLong: an identity value is longer than a folder name may be.
     """
-    if batch.num_rows == 0:
-        return []
-    if not spec.fields:
-        return [((), batch)]
-    values = _only_partition(batch, spec)
+    count = batch.num_rows
+    if count == 0:
+        return PartitionedRows(batch, [], [0])
+    values = () if not spec.fields else _only_partition(batch, spec)
     if values is not None:
-        return [(values, batch)]
+        return PartitionedRows(batch, [values], [0, count])
     encoded = [encode(field, batch.column(field.column), folders) for field in spec.fields]
-    if all(codes[0] == codes.min() and codes[0] == codes.max() for codes, _ in encoded):
-        return [(tuple(decode(int(codes[0])) for codes, decode in encoded), batch)]
-    return [
-        (tuple(decode(int(codes[first])) for codes, decode in encoded), part)
-        for first, part in _parts(batch, _combine([codes for codes, _ in encoded]), check)
-    ]
+    order, firsts = _ordered(_combine([codes for codes, _ in encoded]), check)
+    rows = batch if order is None else batch.take(pa.array(order))
+    found = firsts if order is None else order[firsts]
+    decoded = [_decoded(codes[found].tolist(), decode) for codes, decode in encoded]
+    values_of = list(zip(*decoded, strict=True))
+    return PartitionedRows(rows, values_of, [*firsts.tolist(), count], order)
+
+
+def _decoded(codes: list[int], decode: Decode) -> list[PartitionValue]:
+    values = {code: decode(code) for code in set(codes)}
+    return [values[code] for code in codes]
+
+
+def split_batch(
+    batch: pa.RecordBatch, spec: PartitionSpec, *, folders: bool = True
+) -> list[tuple[PartitionValues, pa.RecordBatch]]:
+    """Split a batch by partition; see :func:`order_by_partition`.
+
+    Returns:
+        ``(values, rows)`` per partition. The parts are views of one batch: copy those to be kept
+        separately.
+    """
+    return order_by_partition(batch, spec, folders=folders).parts()
 
 
 def with_columns(batch: pa.RecordBatch, names: Iterable[str], schema: pa.Schema) -> pa.RecordBatch:
@@ -325,18 +378,19 @@ def _combine(columns: list[Codes]) -> Codes:
     return combined
 
 
-def _parts(
-    batch: pa.RecordBatch, codes: Codes, check: Callable[[int], None]
-) -> list[tuple[int, pa.RecordBatch]]:
-    """``(a row of the part, the part)``; the parts are views of one batch, reordered if
-    necessary.
-    """
+def _ordered(
+    codes: Codes, check: Callable[[int], None]
+) -> tuple[Codes | None, npt.NDArray[np.intp]]:
+    """The order of rows by code, None if they have it, and the first row of each code in it."""
     # Compared, not subtracted, because the code of a null is the smallest int64.
-    in_order = bool((codes[1:] >= codes[:-1]).all())
-    order = np.arange(len(codes)) if in_order else np.argsort(codes, kind="stable")
-    codes = codes if in_order else codes[order]
+    order = None
+    if not bool((codes[1:] >= codes[:-1]).all()):
+        least = int(codes.min())
+        if int(codes.max()) - least < _SHORT_CODES:
+            codes = (codes - least).astype(np.int16)
+        order = np.argsort(codes, kind="stable")
+        codes = codes[order]
     changes = np.flatnonzero(codes[1:] != codes[:-1]) + 1
-    check(len(changes) + 1)
-    rows = batch if in_order else batch.take(pa.array(order))
-    starts = np.concatenate(([0], changes, [len(codes)])).tolist()
-    return [(int(order[a]), rows.slice(a, b - a)) for a, b in pairwise(starts)]
+    if len(changes):
+        check(len(changes) + 1)
+    return order, np.concatenate(([0], changes))

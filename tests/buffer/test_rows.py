@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
 
 import pyarrow as pa
@@ -193,3 +194,71 @@ def test_small_operations_of_mixed_sizes_make_few_chunks() -> None:
     for sizes in ([1, 16], [1, 17], [1, 256], [3, 40]):
         ratio, chunks = _cost(sizes, 40_000)
         assert ratio <= 2 and chunks <= 200, (sizes, ratio, chunks)
+
+
+def _memory(batches: list[pa.RecordBatch]) -> set[int]:
+    """The addresses of the memory that batches keep alive."""
+    found = set()
+    for column in (column for batch in batches for column in batch.columns):
+        for buffer in filter(None, column.buffers()):
+            while buffer.parent is not None:
+                buffer = buffer.parent
+            found.add(buffer.address)
+    return found
+
+
+def _message(count: int) -> pa.RecordBatch:
+    batch = _batch(0, count, 1)
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
+@pytest.mark.parametrize("count", [1, 20, 300, 5000])
+def test_a_slice_of_a_message_is_copied_when_asked(count: int) -> None:
+    rows, whole = BufferedRows(), _message(100_000)
+    (address,) = _memory([whole])
+    before = rows.rows
+    for start in (0, count):
+        part = whole.slice(start, count)
+        rows.append(part, seq=1, nbytes=7, schema_number=1, shares_memory=True)
+    assert address in _memory(rows.batches())
+    for start in (before, before + count):
+        counted = rows.nbytes
+        grown = rows.compact(start)
+        assert rows.nbytes == counted + grown
+        assert rows.compact(start) == 0
+    assert address not in _memory(rows.batches())
+    assert rows.nbytes >= sum(batch.nbytes for batch in rows.batches())
+    assert pa.Table.from_batches(rows.batches()).equals(
+        pa.Table.from_batches([whole.slice(0, 2 * count)])
+    )
+
+
+def test_merged_slices_keep_nothing_else() -> None:
+    rows, messages = BufferedRows(), [_message(1000) for _ in range(16)]
+    for number, whole in enumerate(messages):
+        rows.append(whole.slice(0, 20), seq=number, nbytes=99, schema_number=1, shares_memory=True)
+    assert not _memory(messages) & _memory(rows.batches())
+    assert [rows.compact(start) for start in range(0, 320, 20)] == [0] * 16
+
+
+def test_a_complete_buffer_is_joined_and_copied_at_once() -> None:
+    """The thread that flushes joins chunks while the loop copies them."""
+    rows, parts = BufferedRows(), 400
+    whole = _message(parts * 300)
+    for number in range(parts):
+        part = whole.slice(number * 300, 300)
+        rows.append(part, seq=number, nbytes=20_000, schema_number=1, shares_memory=True)
+
+    def join() -> None:
+        for _ in rows.enlarge_chunks(200_000):
+            pass
+
+    thread = threading.Thread(target=join)
+    thread.start()
+    for number in range(parts):
+        rows.compact(number * 300)
+    thread.join()
+    assert pa.Table.from_batches(rows.batches()).equals(pa.Table.from_batches([whole]))
+    assert [chunk.start for chunk in rows.chunks()] == [
+        sum(batch.num_rows for batch in rows.batches()[:index]) for index in range(rows.chunk_count)
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -23,7 +23,8 @@ from ingester.dml.ipc import (
     keeps_more,
 )
 from ingester.dml.operation import Part
-from ingester.dml.record import LoggedSchema, split_rows
+from ingester.dml.record import LoggedSchema, table_rows
+from persist.partitioning import PartitionedRows
 from wal import Preamble, RecordKind
 
 FLAT: dict[pa.DataType, st.SearchStrategy[Any]] = {
@@ -57,12 +58,11 @@ def batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
     return made
 
 
-def _parts(
-    batch: pa.RecordBatch, template: MessageTemplate
-) -> tuple[tuple[Part, ...], Sequence[IpcMessage]]:
+def _parts(batch: pa.RecordBatch, template: MessageTemplate) -> tuple[tuple[Part, ...], IpcMessage]:
     schema = LoggedSchema(1, ("ns", "t"), Preamble(RecordKind.SCHEMA, ()), template)
-    rows = split_rows(schema, 1, [((), batch)])
-    return rows.parts, rows.messages
+    rows = table_rows(schema, 1, PartitionedRows.joined([((), batch)], batch.schema))
+    assert rows.message is not None
+    return rows.parts, rows.message
 
 
 def came(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -116,7 +116,7 @@ def test_what_came_beside_a_batch_is_not_kept(rows: int) -> None:
     template = MessageTemplate()
     for batch in sent_over_flight([SENT.slice(0, rows)] * 3, b" " * 100_000):
         assert keeps_more(batch, batch.nbytes)
-        ((part,), (message,)) = _parts(batch, template)
+        ((part,), message) = _parts(batch, template)
         assert part.nbytes == message.size < 10_000
         assert not keeps_more(part.batch, part.nbytes)
         assert part.batch.equals(batch)
@@ -177,7 +177,7 @@ def test_a_body_with_little_in_it_is_not_kept() -> None:
     batch = in_a_large_body(200)
     for foul in (batch, _elsewhere(batch), batch.set_column(0, "a", pa.array([7] * 200))):
         assert keeps_more(foul, foul.nbytes)
-        ((part,), (message,)) = _parts(foul, template)
+        ((part,), message) = _parts(foul, template)
         assert message.size < 4000
         assert part.nbytes == message.size
         assert not keeps_more(part.batch, part.nbytes)
@@ -220,7 +220,7 @@ def test_what_columns_share_is_counted_for_each() -> None:
     batch = pa.record_batch([column] * 50, names=[f"c{i}" for i in range(50)])
     template = MessageTemplate()
     for _ in range(3):
-        ((part,), (message,)) = _parts(batch, template)
+        ((part,), message) = _parts(batch, template)
         assert message.size > 50 * 8000
         assert part.nbytes == message.size
         assert read(message, batch.schema).equals(batch)
@@ -230,7 +230,7 @@ def test_a_body_that_is_mostly_used_is_kept() -> None:
     template = MessageTemplate()
     template.message(in_a_large_body(60_000))
     batch = in_a_large_body(60_000)
-    ((part,), (message,)) = _parts(batch, template)
+    ((part,), message) = _parts(batch, template)
     assert WASTE_BYTES < (1 << 20) - 2 * 8 * 60_000
     assert message.metadata
     assert part.batch is batch

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.dml.control_records import decode_origins, encode_origins
-from ingester.dml.ipc import IpcMessage
 from ingester.dml.operation import Part
 from ingester.dml.record import (
     DamagedRecord,
@@ -19,8 +18,10 @@ from ingester.dml.record import (
     decode_schema,
     encode_operation,
     encode_schema,
+    table_rows,
 )
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
+from persist.partitioning import PartitionedRows
 
 SCHEMA = pa.schema(
     {
@@ -53,8 +54,9 @@ def _part(value: tuple[object, ...], found: list[dict[str, object]]) -> Part:
     return Part(value, batch, batch.nbytes)  # type: ignore[arg-type]
 
 
-def _messages(parts_: list[Part]) -> list[IpcMessage]:
-    return [IpcMessage.serialized(part.batch) for part in parts_]
+def _rows(schema: LoggedSchema, spec_id: int, parts_: list[Part]) -> TableRows:
+    ordered = PartitionedRows.joined([(part.values, part.batch) for part in parts_], SCHEMA)
+    return table_rows(schema, spec_id, ordered)
 
 
 def _payload(buffers: list[pa.Buffer | bytes]) -> pa.Buffer:
@@ -89,12 +91,7 @@ def test_an_operation_comes_back_whole(
     encoded = [_part(*each) for each in sent]
     payload = _payload(
         encode_operation(
-            TableRows(
-                LoggedSchema.of(schema_number, (namespace, table), SCHEMA),
-                3,
-                tuple(encoded),
-                _messages(encoded),
-            ),
+            _rows(LoggedSchema.of(schema_number, (namespace, table), SCHEMA), 3, encoded),
             origin=origin,
             checkpoint=checkpoint,
         )
@@ -122,7 +119,7 @@ _PARTS = [
 ]
 EXAMPLE = _payload(
     encode_operation(
-        TableRows(LoggedSchema.of(1, ("n", "t"), SCHEMA), 1, tuple(_PARTS), _messages(_PARTS)),
+        _rows(LoggedSchema.of(1, ("n", "t"), SCHEMA), 1, _PARTS),
         origin=("o", 7),
     )
 ).to_pybytes()

@@ -165,6 +165,7 @@ class Stage:
             origin=origin,
             origin_sequence=sequence,
             messages=messages,
+            shares_memory=len(parts) > 1,
         )
         operation.seq, operation.epoch, operation.segment = first + 1, self.epoch, self.segment
         self.tree.apply(operation)

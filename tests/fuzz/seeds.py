@@ -12,12 +12,10 @@ import pyarrow as pa
 import trio
 
 from ingester.dml.control_records import encode_opened, encode_origins, head_of
-from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Part
-from ingester.dml.record import LoggedSchema, TableRows, encode_operation, encode_schema
+from ingester.dml.record import LoggedSchema, encode_operation, encode_schema, table_rows
 from persist.manifest import Manifest, Proposal, commit, write_snapshot
 from persist.parquet.encode import encode
-from persist.partitioning import PartitionSpec
+from persist.partitioning import PartitionedRows, PartitionSpec
 from persist.store import open_store
 from persist.switching import roll_back, switch_version
 from persist.table import TableDefinition
@@ -48,10 +46,10 @@ TABLE = ("ns", "table")
 
 def operation(origin: tuple[str, int] | None = None) -> bytes:
     """An operation's payload, with two parts."""
-    parts = [Part((day,), PLAIN, PLAIN.nbytes) for day in ("2026-11-21", None)]
-    messages = [IpcMessage.serialized(part.batch) for part in parts]
+    parts = [((day,), PLAIN) for day in ("2026-11-21", None)]
     schema = LoggedSchema.of(1, TABLE, PLAIN.schema)
-    pieces = encode_operation(TableRows(schema, 1, tuple(parts), messages), origin)
+    rows = table_rows(schema, 1, PartitionedRows.joined(parts, PLAIN.schema))
+    pieces = encode_operation(rows, origin)
     return b"".join(bytes(piece) for piece in pieces)
 
 

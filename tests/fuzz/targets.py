@@ -184,7 +184,7 @@ def _batches(data: bytes) -> int:
             except (StopIteration, pa.ArrowException, OSError):
                 break
             try:
-                for _, rows in _OPERATIONS.split(normalise, came[-1]):
+                for _, rows in _OPERATIONS.ordered(normalise, came[-1]).parts():
                     rows.validate(full=True)
                     rows.serialize()
                     got += 1

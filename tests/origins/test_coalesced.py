@@ -67,7 +67,7 @@ def test_each_operation_of_a_shared_record_is_there_once_and_known(
     assert seen(first) == sorted(every)
     first.kill()
     kinds, most = kinds_and_operations(first.data_dir)
-    assert RecordKind.NUMBERED in kinds
+    assert RecordKind.LAYOUT_2 in kinds
     assert most > 1
     if adopted:
         assert adopt(tmp_path, "first")[TABLE]["rows"] == len(every)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.buffer.tree import FreezeLimits, TreeHooks
 from ingester.dml.operation import Operation, Part
-from ingester.dml.record import LoggedSchema, encode_operation, split_rows
+from ingester.dml.record import LoggedSchema, encode_operation, table_rows
 from ingester.errors import OwnedElsewhere
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -36,7 +36,7 @@ from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.dedup import Deduplication
 from persist.manifest import Applied, OriginAction, PartitionKey, TableState, WriterIdentity, apply
 from persist.manifest.origins import Process, fresh, origin_of, owned, taken_over, with_ends
-from persist.partitioning import PartitionSpec
+from persist.partitioning import PartitionedRows, PartitionSpec
 from persist.table import TableDefinition
 from wal import Log, Record, RecordKind
 
@@ -224,8 +224,9 @@ def by_replay(history: History, process: Process) -> Rows:
             yield [Record(RecordKind.SCHEMA, 1, schema, 1, 0, process[1])]
             for sequence, rows in sorted(by_sequence(history.logged[process]).items()):
                 split = [(part.values, part.batch) for part in parts_of(sequence, rows)]
-                table_rows = split_rows(logged, DEFINITION.spec_id, split)
-                pieces = encode_operation(table_rows, (NAME, sequence))
+                ordered = PartitionedRows.joined(split, DEFINITION.schema)
+                left = table_rows(logged, DEFINITION.spec_id, ordered)
+                pieces = encode_operation(left, (NAME, sequence))
                 payload = pa.py_buffer(b"".join(memoryview(piece) for piece in pieces))
                 yield [Record(RecordKind.OPERATION, sequence + 1, payload, 1, 0, process[1])]
 

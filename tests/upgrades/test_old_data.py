@@ -140,7 +140,7 @@ def is_sentence(value: object) -> bool:
 
 NEVER_MADE = {"epoch_complete"}
 """Actions that are read, but that no release has written so far."""
-LATER = {RecordKind.NUMBERED}
+LATER = {RecordKind.LAYOUT_2}
 """Records that the next release will be the first to write."""
 
 

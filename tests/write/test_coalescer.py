@@ -20,7 +20,7 @@ from ingester.buffer.rows import BufferedRows
 from ingester.buffer.table import TableBuffer
 from ingester.dml.control_records import decode_record
 from ingester.dml.ipc import IpcMessage
-from ingester.dml.operation import Operation, OriginWrite
+from ingester.dml.operation import Operation, OriginWrite, Part
 from ingester.dml.record import (
     DamagedRecord,
     LoggedSchema,
@@ -181,6 +181,12 @@ def test_the_operations_of_a_record_with_origins_are_decoded_one_by_one(
         assert [part.values for part in header.parts] == [part.values for part in its.parts]
 
 
+def _again(plan: WritePlan, parts: tuple[Part, ...]) -> TableRows:
+    """The rows of the one part, for another record."""
+    (part,) = parts
+    return TableRows(plan.schema, 1, parts, IpcMessage.serialized(part.batch))
+
+
 def test_a_record_with_origins_that_names_other_operations_is_damage() -> None:
     plan = _plan([], KEPT)
     one = {"time": 1, "host": "a", "v": 0.5}
@@ -191,9 +197,7 @@ def test_a_record_with_origins_that_names_other_operations_is_damage() -> None:
         [OriginWrite(1, "a", 1, None), OriginWrite(0, "a", 2, None)],
     ):
         made = MAKER.coalesce(plan, two, 1 << 20)
-        messages = [IpcMessage.serialized(part.batch) for part in made.parts]
-        table_rows = TableRows(plan.schema, 1, made.parts, messages)
-        made = make_operation(table_rows, operations=2, writes=tuple(wrong))
+        made = make_operation(_again(plan, made.parts), operations=2, writes=tuple(wrong))
         assert made.entry is not None
         pieces = b"".join(map(bytes, made.entry.body.pieces))
         payload = pa.py_buffer(pieces[: made.entry.body.length])
@@ -218,8 +222,7 @@ def test_members_that_cannot_be_are_damage(row_counts: Any, operations: int) -> 
     one = {"time": 1, "host": "a", "v": 0.5}
     made = MAKER.coalesce(plan, [_batch([one], KEPT), _batch([one], KEPT)], 1 << 20)
     parts = tuple(part._replace(row_counts=row_counts) for part in made.parts)
-    messages = [IpcMessage.serialized(part.batch) for part in parts]
-    made = make_operation(TableRows(plan.schema, 1, parts, messages), operations=2)
+    made = make_operation(_again(plan, parts), operations=2)
     assert made.entry is not None
     payload = pa.py_buffer(b"".join(map(bytes, made.entry.body.pieces))[: made.entry.body.length])
     with pytest.raises(DamagedRecord):

@@ -263,7 +263,7 @@ class PutCall:
             first = _Transformed(batch, first.app_metadata)
         table = self._command.namespace, self._command.table
         check = partial(self._writes.check_partitions, table)
-        self._operations.split(normaliser, batch, check=check)
+        self._operations.ordered(normaliser, batch, check=check)
         return first
 
     def _valid(self, batch: pa.RecordBatch) -> pa.RecordBatch:

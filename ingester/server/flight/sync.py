@@ -191,7 +191,7 @@ class CopyCall:
         normaliser, operations = copy.normaliser(), self._operations
         while (chunk := next_chunk(reader, operations.max_batch_bytes)) is not None:
             batch = batch_of(chunk)
-            split = operations.split(normaliser, batch)
+            split = operations.ordered(normaliser, batch).parts()
             del chunk, batch
             rows = copy.files.add(split)
             del split  # not held while the next one is awaited

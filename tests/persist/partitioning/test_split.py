@@ -20,6 +20,7 @@ from persist.partitioning import (
     PartitionValueTooLong,
     default_spec,
     folder_of,
+    order_by_partition,
     split_batch,
 )
 
@@ -134,7 +135,7 @@ def test_the_number_of_partitions_is_checked_before_any_part_is_made(days: list[
         raise ValueError("too many")
 
     with pytest.raises(ValueError, match="too many"):
-        split_batch(batch, PartitionSpec.parse(["identity(s)"]), check=check)
+        order_by_partition(batch, PartitionSpec.parse(["identity(s)"]), check=check)
     assert counts == [3]
 
 

@@ -1,0 +1,103 @@
+"""Rows of many partitions that arrive in one message: what is counted is what is kept."""
+
+from __future__ import annotations
+
+import gc
+
+import pyarrow as pa
+import pytest
+
+from ingester.buffer import BufferTree, FreezeLimits, PersistedFiles, TableBuffer, TreeHooks
+from ingester.dml.record import SLICED_BYTES, LoggedSchema, make_operation, table_rows
+from ingester.memory.ledger import MemoryLedger, Watermarks
+from ingester.origins.registry import Origins
+from persist.manifest import TableState, apply
+from persist.partitioning import PartitionSpec, order_by_partition
+from persist.table import TableDefinition
+
+SCHEMA = pa.schema({"p": pa.string(), "n": pa.int64(), "f": pa.string()})
+DEFINITION = TableDefinition(SCHEMA, PartitionSpec.parse(["identity(p)"]))
+KEY = ("ns", "t")
+LOGGED = LoggedSchema.of(1, KEY, SCHEMA)
+
+
+def _batch(partitions: list[str], filling: int) -> pa.RecordBatch:
+    count = len(partitions)
+    return pa.record_batch(
+        [pa.array(partitions), pa.array(range(count), pa.int64()), ["x" * filling] * count],
+        schema=SCHEMA,
+    )
+
+
+class Tree(BufferTree):
+    """A tree of one table."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryLedger(Watermarks(1 << 40, 1 << 39, 1 << 40))
+        super().__init__(self.memory, Origins(), FreezeLimits(1 << 40), TreeHooks())
+        state = apply(TableState(), DEFINITION.actions())
+        self.table = self.tables[KEY] = TableBuffer(*KEY, state)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        ordered = order_by_partition(batch, DEFINITION.spec)
+        operation = make_operation(table_rows(LOGGED, 1, ordered))
+        operation.seq, operation.epoch = self.applied_seq + 1, 1
+        self.apply(operation)
+
+    def release(self, name: str) -> None:
+        """Release a partition's buffer, as if its files were committed."""
+        job = self.freeze(self.table.partitions[1, (name,)])
+        assert job is not None
+        files = PersistedFiles((), ())
+        assert self.install(self.table, self.table.state, [(job.handle, files)]) == []
+
+
+def test_rows_of_cold_partitions_do_not_keep_those_of_hot_ones() -> None:
+    gc.collect()
+    tree, before = Tree(), pa.total_allocated_bytes()
+    for number in range(100):
+        # A megabyte for one partition, which is flushed again and again, and a row for another.
+        tree.write(_batch(["hot"] * 250 + [f"cold {number}"], 4000))
+        if number % 10 == 9:
+            tree.release("hot")
+    assert tree.table.rows == 100
+    assert tree.table.nbytes < 1 << 20
+    assert pa.total_allocated_bytes() - before < 24 << 20
+
+
+@pytest.mark.parametrize("filling", [10, 3000])
+def test_what_is_counted_comes_and_goes_with_the_rows(filling: int) -> None:
+    tree = Tree()
+    names = [f"p{n}" for n in range(10)]
+    for _ in range(120):
+        tree.write(_batch(names * 12, filling))
+    rows = 120 * 120
+    kept = sum(handle.nbytes for handle in tree.table.handles())
+    assert tree.memory.buffered == tree.table.nbytes == tree.table.use.held_bytes == kept
+    assert kept >= rows * filling
+    for name in names:
+        tree.freeze(tree.table.partitions[1, (name,)])
+    # Frozen buffers, too, are copied, and counted as what they are.
+    assert (tree.memory.buffered, tree.memory.frozen) == (0, kept)
+    for _ in range(80):
+        tree.write(_batch(names * 12, filling))
+    handles = list(tree.table.handles())
+    frozen = sum(handle.nbytes for handle in handles if handle.frozen)
+    assert tree.memory.frozen == tree.table.use.frozen_bytes == frozen
+    assert tree.memory.buffered == sum(handle.nbytes for handle in handles) - frozen
+    found = sorted(
+        n for handle in handles for b in handle.rows.batches() for n in b["n"].to_pylist()
+    )
+    assert found == sorted(list(range(120)) * 200)
+
+
+def test_parts_of_a_large_message_are_copied_where_it_is_prepared() -> None:
+    batch = _batch(["a", "b"] * 300, SLICED_BYTES // 500)
+    rows = table_rows(LOGGED, 1, order_by_partition(batch, DEFINITION.spec))
+    assert not rows.shares_memory
+    assert rows.message is not None
+    assert rows.message.size > SLICED_BYTES
+    for part in rows.parts:
+        assert part.batch.num_rows == 300
+        assert part.nbytes == part.batch.get_total_buffer_size()
+        assert part.batch.nbytes == pytest.approx(part.nbytes, rel=0.1)
