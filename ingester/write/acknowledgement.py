@@ -15,7 +15,7 @@ import msgspec
 from ingester.dml.operation import Operation
 from ingester.observability.metrics import Metrics
 from ingester.origins.origin_table import Fates
-from wal import Entry
+from wal import Entry, OrderedSession
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
@@ -39,18 +39,26 @@ class Acknowledgement:
         metrics: None where the operation is no client's write.
     """
 
-    __slots__ = ("_began", "_first_of", "_metrics", "operation")
+    __slots__ = (
+        "_began",
+        "_first_of",
+        "_metrics",
+        "answered_when_stored",
+        "operation",
+        "sessions",
+    )
 
     def __init__(self, operation: Operation, metrics: Metrics | None) -> None:
         self.operation = operation
         self._metrics = metrics
+        self.sessions: tuple[OrderedSession, ...] = ()
+        """The sessions that the operation belongs to."""
+        self.answered_when_stored = False
+        """Whether those who wait are answered before the operation is applied."""
         self._first_of: list[tuple[Fates, int]] = []
         self._began = time.perf_counter()
         for trace in operation.traces:
             trace.submitted()
-
-    answered_when_stored = False
-    """Whether those who wait are answered before the operation is applied."""
 
     @property
     def whose(self) -> object:

@@ -71,11 +71,14 @@ class OperationLog:
         self.offer(self.entry_of(acknowledgement))
 
     def entry_of(self, acknowledgement: Acknowledgement) -> Entry:
-        """Bind the operation's log entry to its acknowledgement, for the caller to append."""
+        """Bind the operation's log entry to its acknowledgement, for the caller to queue."""
         entry = acknowledgement.operation.entry
         assert entry is not None, "an operation is encoded before it is submitted"
         # Assigned here: the entry was encoded before.
         entry.tag, entry.on_done = acknowledgement, self._done
+        entry.sessions = acknowledgement.sessions
+        when_stored = acknowledgement.answered_when_stored
+        entry.on_stored = acknowledgement.stored if when_stored else None
         return entry
 
     def append_transaction(self, transaction: Transaction, answer: Done) -> None:

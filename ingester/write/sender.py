@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingester.dml.operation import Operation
-from ingester.write.coalescer import Arrival
 from ingester.write.metadata import ReceivedMetadata, RisingSequences
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import WriteStream
+from ingester.write.stream import Write, WriteStream
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
@@ -32,7 +31,7 @@ SMALL_BYTES = 96 << 10
 """A batch that cannot become larger than this is small."""
 FEW_ROWS = 16
 """A batch of at most this many rows is coalesced even if its table has many partitions."""
-ARRIVAL_BYTES = 1 << 10
+DRAFT_BYTES = 1 << 10
 """Bytes of a waiting small batch beside its rows."""
 
 
@@ -60,7 +59,7 @@ class Sender:
         stream: WriteStream,
         operations: OperationMaker,
         begin: Callable[[WriteStream, int], None],
-        decide: Callable[[WriteStream, Operation], None],
+        decide: Callable[[WriteStream, Write, Operation], None],
         on_sent: Callable[[int], None],
     ) -> None:
         self._stream = stream
@@ -85,12 +84,13 @@ class Sender:
         """
         stream, sequence, checkpoint = self._stream, metadata.sequence, metadata.checkpoint
         self._sequences.check(sequence)
+        write, small = Write(stream, sequence, trace), None
         if checkpoint is not None:
             checkpoint = stream.fitted(checkpoint)
-        elif (most := self.coalesces(batch)) is not None:
-            arrival = self._offered(batch, most, sequence, awaits, trace)
-            if arrival is not None:
-                return self._is_good(arrival)
+        else:
+            small = self.coalesces(batch)
+        if small is not None and self._append_draft(write, batch, small + DRAFT_BYTES, awaits):
+            return write.is_good
         # A batch that would be refused is not prepared.
         stream.check_rate(sequence)
         operation = self._operations.make(
@@ -100,9 +100,7 @@ class Sender:
             checkpoint,
             check=partial(stream.check_partitions, sequence=sequence),
         )
-        if trace is not None:
-            operation.traces = (trace,)
-        self._submit(operation, here=awaits is Awaits.ANSWER)
+        self._append_operation(write, operation, here=awaits is Awaits.ANSWER)
         return True
 
     def coalesces(self, batch: pa.RecordBatch) -> int | None:
@@ -118,40 +116,35 @@ class Sender:
             return None
         return int(most)
 
-    def _offered(
-        self,
-        batch: pa.RecordBatch,
-        most_bytes: int,
-        sequence: int | None,
-        awaits: Awaits,
-        trace: WriteTrace | None,
-    ) -> Arrival | None:
-        """Offer a small batch to the log; None if the loop has to decide about it."""
-        stream, nbytes = self._stream, most_bytes + ARRIVAL_BYTES
-        self._take_over(nbytes, sequence)
-        if not (admitted := stream.admit(nbytes, sequence)):
-            stream.leave(0)
-            return None  # it is a repeat
-        arrival = Arrival(stream, batch, admitted, sequence)
-        arrival.waits, arrival.trace = awaits is not Awaits.NOTHING, trace
-        if awaits is Awaits.CHECK:
-            arrival.checked = threading.Event()
-        # A sender that waits for the answer writes the log itself if no other thread does.
-        here = awaits is Awaits.ANSWER
-        if sequence is None:
+    def _append_draft(
+        self, write: Write, batch: pa.RecordBatch, nbytes: int, awaits: Awaits
+    ) -> bool:
+        """Queue a small batch for the log; False if it may be a repeat."""
+        stream = self._stream
+        self._take_over(nbytes, write.sequence)
+        write.stored_bytes = stream.admit(nbytes, write.sequence)
+        if write.stored_bytes:
+            write.batch, write.waits = batch, awaits is not Awaits.NOTHING
+            if awaits is Awaits.CHECK:
+                write.checked = threading.Event()
             self._on_sent(nbytes)
-            stream.offer(arrival, here=here)
-        elif not stream.offer_new(arrival, lambda: self._on_sent(nbytes), here=here):
-            stream.leave(admitted)
-            return None
-        return arrival
+            # A sender that waits for the answer writes the log itself if no other thread does.
+            if stream.append(write, here=awaits is Awaits.ANSWER):
+                return True
+        stream.leave(write.stored_bytes)
+        write.batch = None
+        return False
 
-    def _is_good(self, arrival: Arrival) -> bool:
-        """Wait until a batch is known to be valid, if that is asked for; False if it is not."""
-        if arrival.checked is None:
-            return True
-        arrival.checked.wait()
-        return self._stream.session.refusal is None
+    def _append_operation(self, write: Write, operation: Operation, *, here: bool) -> None:
+        """Queue a prepared batch for the log, or have the loop decide if it may be a repeat."""
+        stream = self._stream
+        self._take_over(operation.nbytes, write.sequence)
+        stream.admit_operation(operation)
+        if not write.stored_bytes:  # otherwise it is counted, as a draft that may be a repeat
+            self._on_sent(operation.nbytes)
+        if not (operation.admitted_bytes and stream.append(write, operation, here=here)):
+            # Waited for, so that the next batch does not overtake it.
+            self._decide(stream, write, operation)
 
     def _take_over(self, nbytes: int, sequence: int | None) -> None:
         """Take the stream's origin over before its first batch with a sequence is admitted."""
@@ -159,14 +152,3 @@ class Sender:
         if sequence is not None and stream.origin_table is None:
             stream.would_admit(nbytes, sequence)
             self._begin(stream, sequence)
-
-    def _submit(self, operation: Operation, *, here: bool) -> None:
-        stream, sequence = self._stream, operation.origin_sequence
-        self._take_over(operation.nbytes, sequence)
-        operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
-        self._on_sent(operation.nbytes)
-        if sequence is None:
-            stream.submit(operation)
-        elif not stream.submit_new(operation, here=here):
-            # Waited for, so that the next batch does not overtake it.
-            self._decide(stream, operation)

@@ -1,4 +1,7 @@
-"""A stream of writes: its batches are admitted, submitted in order and answered in order.
+"""A stream of writes: its batches are admitted, queued in order and answered in order.
+
+    admit ─▶ append ─▶ the log ─▶ stored: answered, by the thread that writes ─▶ applied: released
+               └──▶ decide, on the loop: a duplicate, or the log ─▶ applied: answered, released
 
 Answers of a stream leave in the order of its batches, as soon as the log has them, while the loop
 applies them: a query that follows finds them applied. A batch of an origin that the loop had to
@@ -11,7 +14,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
@@ -25,15 +30,16 @@ from ingester.write.acknowledgement import Acknowledgement, PutAnswer
 from ingester.write.admission import AdmissionControl, Relief
 from ingester.write.dedup import Deduplication
 from ingester.write.metadata import fitted
-from ingester.write.operation_log import OperationLog
+from ingester.write.operation_log import OperationLog, log_refusal
 from ingester.write.operation_maker import Numbered
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
-from wal import Draft, Entry, OrderedSession
+from wal import Draft, Entry, LogError, OrderedSession
+
+if TYPE_CHECKING:
+    from ingester.observability.tracing.writes import WriteTrace
 
 Outcome = PutAnswer | BaseException
-Slot = list[Outcome]
-"""The place of a batch among its stream's answers: empty until its outcome is known."""
 Deliver = Callable[[list[Outcome]], None]
 """A callback that receives outcomes for the stream's own thread. Any thread; must not wait."""
 Post = Callable[..., None]
@@ -97,7 +103,7 @@ class WriteStream:
         self._deliver = deliver
         self._on_closed = on_closed
         # One thread appends; the loop and the thread that writes the log remove, under the lock.
-        self._slots: deque[Slot] = deque()
+        self._unanswered: deque[Write] = deque()
         self._handing_out = threading.Lock()
         self._on_drained: Callable[[], None] | None = None
 
@@ -132,6 +138,22 @@ class WriteStream:
                 self.leave(nbytes)
                 raise
         return nbytes
+
+    def admit_operation(self, operation: Operation) -> None:
+        """Admit a prepared batch, and the partitions that it opens, until :meth:`leave_with`.
+
+        Any thread. A repeated batch, admitted with 0 bytes, opens nothing.
+
+        Raises:
+            IngesterError: why it is refused; it ends the stream.
+        """
+        nbytes = operation.admitted_bytes = self.admit(operation.nbytes, operation.origin_sequence)
+        if nbytes:
+            try:
+                self.claim(operation)
+            except BaseException:
+                self.leave(nbytes)
+                raise
 
     def leave(self, nbytes: int, batches: int = 1) -> None:
         """Stop counting admitted bytes: the batch is applied, or never will be."""
@@ -192,121 +214,65 @@ class WriteStream:
             and self._path.origins.is_applied(self.origin, self.plan.table.key, sequence)
         )
 
-    def reserve(self) -> Slot:
-        """Make a slot for the batch that was read. In the thread that reads the stream."""
-        slot: Slot = []
-        self._slots.append(slot)
-        return slot
+    def append(self, write: Write, operation: Operation | None = None, *, here: bool) -> bool:
+        """Queue a batch for the log, in its turn. In the thread that reads the stream.
 
-    def submit(self, operation: Operation, slot: Slot | None = None) -> None:
-        """Submit a batch, to be answered in its turn.
-
-        On the loop with a sequence; otherwise in the thread that has prepared the operation. Only
-        the log can fail there, which keeps the stream's order by its session.
+        A sequence is begun in the same step, so that the log has an origin's in rising order.
 
         Args:
-            slot: the slot that was reserved for the batch.
+            operation: what was prepared of the batch; None for a draft.
+            here: the caller waits for the outcome; if no thread writes the log, it writes the next
+                group itself.
+
+        Returns:
+            False if the batch may be a repeat, and the loop has to :meth:`decide` about it.
 
         Raises:
-            IngesterError: it cannot open its partitions. It no longer counts as admitted, and has
-                no slot other than the given one.
+            Stopping
         """
-        # A repeated batch, admitted with 0 bytes, opens nothing.
-        if operation.admitted_bytes:
-            self._open_partitions(operation)
-        slot = self.reserve() if slot is None else slot
-        if operation.origin_sequence is None:
-            batches = [Waiting(self, slot, None)]
-            self._path.log.append(for_streams(batches, operation, self._path.metrics))
-            return
+        if write.sequence is None:
+            due = self._queue(write, operation, here=here)
+        else:
+            assert self.origin_table is not None
+            with self.origin_table.fates.lock:
+                if not self._begin(self.origin_table, write.sequence):
+                    return False
+                due = self._queue(write, operation, here=here)
+        if due:
+            self._path.log.carry_on(here=here)
+        return True
+
+    def _queue(self, write: Write, operation: Operation | None, *, here: bool) -> bool:
+        path = self._path
+        item: Write | Entry = write
+        if operation is not None:
+            item = path.log.entry_of(acknowledge([write], operation, path.metrics))
+        self._unanswered.append(write)
+        return path.log.queue(item, here=here)
+
+    def _begin(self, table: OriginTable, sequence: int) -> bool:
+        """Begin a sequence that needs no decision of the loop. Under the lock of its fates."""
+        settled = self._path.origins.get(table.name).settled_sequence
+        return (
+            self.superseded is None
+            and self.refusal is None
+            # The durable sequence will fall below it, and the answer must not say otherwise.
+            and (settled is None or sequence > settled)
+            and table.reserve(sequence, self.plan.spec_id, self.session)
+        )
+
+    def decide(self, write: Write, operation: Operation) -> None:
+        """Submit a batch that may be a repeat, in its turn."""
+        self._unanswered.append(write)
         # A batch that reaches the loop after a newer stream was opened would follow that stream's:
         # a client that has asked for the origin's position in between was told less.
         if (refusal := self.refusal or self._ended_by()) is not None:
             self.leave_with(operation)
-            for trace in operation.traces:
-                trace.answered(refusal, {})
-            self.reject(slot, refusal)
+            write.refuse(refusal)
             self.hand_out()
             return
-
-        batches = [Waiting(self, slot, operation.origin_sequence)]
-        acknowledgement = _OfStreams(batches, operation, self._path.metrics)
-        assert operation.entry is not None
-        operation.entry.sessions = (self.session,)
+        acknowledgement = WritesAcknowledgement([write], operation, self._path.metrics)
         self._path.dedup.submit(acknowledgement)
-
-    def submit_new(self, operation: Operation, *, here: bool) -> bool:
-        """Submit a batch of an origin, unless the loop has to decide about it.
-
-        In the thread that has prepared the operation.
-
-        Args:
-            here: as in :meth:`offer`.
-
-        Returns:
-            Whether it was submitted. Otherwise it still counts as admitted.
-
-        Raises:
-            IngesterError: it cannot open its partitions. It no longer counts as admitted.
-        """
-        sequence = operation.origin_sequence
-        assert sequence is not None
-        if not operation.admitted_bytes or not self._may_follow(sequence):
-            return False
-        self._open_partitions(operation)
-
-        def entry(slot: Slot) -> Entry:
-            batches = [Waiting(self, slot, sequence)]
-            return self._path.log.entry_of(for_streams(batches, operation, self._path.metrics))
-
-        if self._queue_new(sequence, entry, here=here):
-            return True
-        self._path.partitions.leave(operation)
-        return False
-
-    def offer_new(self, draft: OfferedDraft, begun: Callable[[], None], *, here: bool) -> bool:
-        """Submit a draft of an operation, unless the loop has to decide about it.
-
-        In the thread that reads. Result as for :meth:`submit_new`.
-
-        Args:
-            begun: called before the draft can be answered, if it is submitted.
-            here: as in :meth:`offer`.
-        """
-        assert draft.sequence is not None
-
-        def item(slot: Slot) -> Draft:
-            draft.slot = slot
-            begun()
-            return draft
-
-        may_follow = self._may_follow(draft.sequence)
-        return may_follow and self._queue_new(draft.sequence, item, here=here)
-
-    def _may_follow(self, sequence: int) -> bool:
-        assert self.origin_table is not None
-        return self.origin_table.fates.follows(sequence, self.session)
-
-    def _queue_new(
-        self, sequence: int, item: Callable[[Slot], Entry | Draft], *, here: bool
-    ) -> bool:
-        """Reserve a sequence and queue its item in one step; False if it needs a decision."""
-        table, log = self.origin_table, self._path.log
-        assert table is not None and self.origin is not None
-        origin = self._path.origins.get(self.origin)
-        with table.fates.lock:
-            if (
-                self.superseded is not None
-                or self.refusal is not None
-                # The durable sequence will fall below it, and the answer must not say otherwise.
-                or sequence <= (-1 if (done := origin.settled_sequence) is None else done)
-                or not table.reserve(sequence, self.plan.spec_id, self.session)
-            ):
-                return False
-            due = log.queue(item(self.reserve()), here=here)
-        if due:
-            log.carry_on(here=here)
-        return True
 
     def supersede(self, error: Superseded) -> None:
         """Refuse all batches that are not submitted yet: a newer stream takes over."""
@@ -329,76 +295,29 @@ class WriteStream:
         self._path.partitions.leave(operation)
         self.leave(operation.admitted_bytes, batches)
 
-    def _open_partitions(self, operation: Operation) -> None:
-        try:
-            self.claim(operation)
-        except BaseException:
-            self.leave(operation.admitted_bytes)
-            raise
-
-    def offer(self, draft: OfferedDraft, *, here: bool = False) -> None:
-        """Submit a draft of an operation, to be answered in its turn. In the thread that reads.
-
-        Only without a sequence.
-
-        Args:
-            here: the caller waits for the outcome; if no thread writes the log, it writes the next
-                group itself.
-
-        Raises:
-            Stopping
-        """
-        draft.slot = self.reserve()
-        self._path.log.offer(draft, here=here)
-
     def answered_here(self) -> None:
         """Note that the caller that offered ``here`` has sent the answer."""
         self._path.log.tell()
 
-    def accept(self, slot: Slot, sequence: int) -> None:
-        """Note that a batch is in the log under this sequence. :meth:`hand_out` has to follow.
-
-        Any thread. Queries that start from now on find its rows.
-        """
-        slot.append(PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch))
-
-    def accept_of_origin(self, slot: Slot, origin_sequence: int | None, sequence: int) -> None:
-        """As :meth:`accept`, for a batch of the stream's origin."""
-        assert self.origin is not None
-        origin = self._path.origins.get(self.origin)
-        numbers = (origin_sequence, origin.memory_sequence)
-        slot.append(
-            PutAnswer(
-                accepted=True,
-                sequence=sequence,
-                epoch=self._path.epoch,
-                memory_sequence=max((each for each in numbers if each is not None), default=None),
-                durable_sequence=origin.settled_sequence,
-                first=origin.is_first_answer(),
-            )
-        )
-
-    def reject(self, slot: Slot, error: BaseException) -> None:
-        """Note that a batch, or an earlier one, is refused. :meth:`hand_out` has to follow."""
-        self.refusal = self.refusal or error
-        slot.append(error)
-
-    def refuse(self, error: BaseException, slot: Slot | None = None) -> None:
+    def refuse(self, error: BaseException) -> None:
         """Refuse a batch that did not become an operation; it ends the stream in its turn."""
         self._path.relieve(error)
-        self.reject(self.reserve() if slot is None else slot, error)
+        write = Write(self)
+        self._unanswered.append(write)
+        write.end(error)
         self.hand_out()
 
     def hand_out(self) -> None:
         """Deliver the known outcomes, up to the first unknown one. Any thread."""
         with self._handing_out:
             outcomes = []
-            while self._slots and self._slots[0]:
-                outcomes.append(self._slots.popleft()[0])
+            while self._unanswered and (known := self._unanswered[0].outcome) is not None:
+                self._unanswered.popleft()
+                outcomes.append(known)
             if outcomes:
                 self._deliver(outcomes)
             drained = None
-            if not self._slots:
+            if not self._unanswered:
                 drained, self._on_drained = self._on_drained, None
         if drained is not None:
             drained()
@@ -406,7 +325,7 @@ class WriteStream:
     def finish(self, then: Callable[[], None]) -> None:
         """Call ``then`` when all batches submitted so far have been answered."""
         with self._handing_out:
-            drained = not self._slots
+            drained = not self._unanswered
             if not drained:
                 self._on_drained = then
         if drained:
@@ -423,99 +342,159 @@ class WriteStream:
             return table.refusal
         return self.superseded
 
-    def applied(self, slot: Slot, operation: Operation) -> None:
-        """Note that a batch of an origin is applied, or a duplicate. :meth:`hand_out` follows."""
+    def stored(self, sequence: int, own: int | None) -> PutAnswer:
+        """Return the answer to a batch that is in the log. Any thread.
+
+        Queries that start from now on find its rows.
+
+        Args:
+            own: the batch's sequence of its origin.
+        """
+        if self.origin is None:
+            return PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch)
+        origin = self._path.origins.get(self.origin)
+        numbers = (own, origin.memory_sequence)
+        return PutAnswer(
+            accepted=True,
+            sequence=sequence,
+            epoch=self._path.epoch,
+            memory_sequence=max((each for each in numbers if each is not None), default=None),
+            durable_sequence=origin.settled_sequence,
+            first=origin.is_first_answer(),
+        )
+
+    def applied(self, operation: Operation) -> PutAnswer:
+        """Return the answer to a batch of an origin that is applied, or a duplicate."""
         assert self.origin is not None, "without one it is answered when it is in the log"
         origin = self._path.origins.get(self.origin)
-        slot.append(
-            PutAnswer(
-                accepted=True,
-                # A duplicate has no sequence of its own: its rows are visible up to the newest one.
-                sequence=operation.seq or self._path.newest_seq(),
-                epoch=self._path.epoch,
-                duplicate=operation.duplicate,
-                memory_sequence=origin.memory_sequence,
-                durable_sequence=origin.durable_sequence,
-                first=origin.is_first_answer(),
-            )
+        return PutAnswer(
+            accepted=True,
+            # A duplicate has no sequence of its own: its rows are visible up to the newest one.
+            sequence=operation.seq or self._path.newest_seq(),
+            epoch=self._path.epoch,
+            duplicate=operation.duplicate,
+            memory_sequence=origin.memory_sequence,
+            durable_sequence=origin.durable_sequence,
+            first=origin.is_first_answer(),
         )
 
 
-class Waiting(NamedTuple):
-    """A batch that waits for the outcome of its operation."""
+class Write(Draft):
+    """One batch of a stream, until its outcome is handed out; the log's draft of a small one."""
 
-    stream: WriteStream
-    slot: Slot
-    sequence: int | None
-    """The sequence of the stream's origin."""
+    __slots__ = ("batch", "checked", "outcome", "sequence", "stream", "trace")
+
+    def __init__(
+        self, stream: WriteStream, sequence: int | None = None, trace: WriteTrace | None = None
+    ) -> None:
+        super().__init__(0, (stream.session,))
+        self.stream = stream
+        self.sequence = sequence
+        """The sequence of the stream's origin."""
+        self.trace = trace
+        self.outcome: Outcome | None = None
+        self.batch: pa.RecordBatch | None = None
+        """The rows of a draft, until they are an operation."""
+        self.checked: threading.Event | None = None
+        """Set when the batch is known to be valid, or refused."""
+
+    @property
+    def is_good(self) -> bool:
+        """False if the batch is known to be refused; waits if its sender waits for that."""
+        if self.checked is None:
+            return True
+        self.checked.wait()
+        return self.stream.session.refusal is None
+
+    def end(self, error: BaseException) -> None:
+        """Refuse the batch, and with it all later ones. :meth:`WriteStream.hand_out` follows."""
+        self.stream.refusal = self.stream.refusal or error
+        self.outcome = error
+
+    def refuse(self, error: BaseException) -> None:
+        """As :meth:`end`, for a batch without an acknowledgement that ends its trace."""
+        if self.trace is not None:
+            self.trace.answered(error, {})
+        self.end(error)
+
+    def answer(self, error: BaseException | None) -> None:
+        """Refuse a draft, which did not become an operation. On the loop."""
+        assert error is not None, "a draft is answered only if it is refused"
+        if self.outcome is not None:
+            return  # it was answered before the log broke down
+        reason = error.reason if isinstance(error, Unfit) else log_refusal(error)
+        stream, table = self.stream, self.stream.origin_table
+        stream.leave(self.stored_bytes)
+        if self.sequence is not None and table is not None:
+            table.fates.end(self.sequence, reason)
+        self.refuse(reason)
+        stream.hand_out()
+        self.note_checked()
+
+    def note_checked(self) -> None:
+        """Wake a thread that waits until the batch is known to be valid, or refused."""
+        if self.checked is not None:
+            self.checked.set()
 
 
-class OfferedDraft(Draft):
-    """A draft of an operation that has a place among its stream's answers."""
+class Unfit(LogError):
+    """A batch was refused for its content, and so are the later ones of its stream."""
 
-    __slots__ = ("sequence", "slot")
-    slot: Slot
-    sequence: int | None
-    """The sequence of the stream's origin."""
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
-class _OfStreams(Acknowledgement):
-    """Answers the batches that an operation was made of, each in its stream's order."""
+class WritesAcknowledgement(Acknowledgement):
+    """Answers the writes that became one operation, each in its stream's order."""
 
-    __slots__ = ("_batches", "_streams", "answered_when_stored")
+    __slots__ = ("_streams", "_writes")
 
-    def __init__(self, batches: Sequence[Waiting], operation: Operation, metrics: Metrics) -> None:
+    def __init__(self, writes: Sequence[Write], operation: Operation, metrics: Metrics) -> None:
+        operation.traces = tuple([each.trace for each in writes if each.trace is not None])
         super().__init__(operation, metrics)
-        self._batches = batches
-        self._streams = {batch.stream for batch in batches}
-        self.answered_when_stored = False
+        self._writes = writes
+        self._streams = {write.stream for write in writes}
+        self.sessions = tuple([stream.session for stream in self._streams])
 
     @property
     def whose(self) -> OrderedSession:
-        """The session of the first batch's stream."""
-        return self._batches[0].stream.session
+        """The session of the first write's stream."""
+        return self._writes[0].stream.session
 
     def stored(self, entry: Entry) -> None:
-        """Accept the batches: they need not be applied first."""
-        for number, (stream, slot, sequence) in enumerate(self._batches):
-            if stream.origin is None:
-                stream.accept(slot, entry.seq + number)
-            else:
-                stream.accept_of_origin(slot, sequence, entry.seq + number)
+        """Answer the writes: they need not be applied first."""
+        for number, write in enumerate(self._writes):
+            write.outcome = write.stream.stored(entry.seq + number, write.sequence)
         for stream in self._streams:
             stream.hand_out()
 
     def answer(self, error: BaseException | None) -> None:
         """Release what was admitted, and answer what :meth:`stored` does not."""
-        one, slot, _ = self._batches[0]
-        one.leave_with(self.operation, len(self._batches))
+        first, operation = self._writes[0], self.operation
+        first.stream.leave_with(operation, len(self._writes))
         # The loop may apply a group before the thread that wrote it calls `stored`.
-        if slot or (error is None and self.answered_when_stored):
+        if first.outcome is not None or (error is None and self.answered_when_stored):
             return
-        for stream, each, _ in self._batches:
+        for write in self._writes:
             if error is None:
-                stream.applied(each, self.operation)
+                write.outcome = write.stream.applied(operation)
             else:
-                stream.reject(each, error)
+                write.end(error)
         for stream in self._streams:
             stream.hand_out()
 
 
-def for_streams(
-    batches: Sequence[Waiting], operation: Operation, metrics: Metrics
-) -> Acknowledgement:
-    """Make the acknowledgement of an operation made of these batches, whose sequences are begun.
+def acknowledge(
+    writes: Sequence[Write], operation: Operation, metrics: Metrics
+) -> WritesAcknowledgement:
+    """Make the acknowledgement of an operation made of these writes, whose sequences are begun.
 
     They are answered in the thread that writes the log, before the loop applies the operation.
     """
-    acknowledgement = _OfStreams(batches, operation, metrics)
-    acknowledgement.answered_when_stored = True
-    for stream, _, sequence in batches:
-        if sequence is not None and stream.origin_table is not None:
-            acknowledgement.is_first_copy(stream.origin_table.fates, sequence)
-    entry = operation.entry
-    assert entry is not None, "it was made just now"
-    # Assigned here: the streams that wait are known only after the entry was encoded.
-    entry.sessions = tuple(batch.stream.session for batch in batches)
-    entry.on_stored = acknowledgement.stored
-    return acknowledgement
+    made = WritesAcknowledgement(writes, operation, metrics)
+    made.answered_when_stored = True
+    for write in writes:
+        if write.sequence is not None and write.stream.origin_table is not None:
+            made.is_first_copy(write.stream.origin_table.fates, write.sequence)
+    return made

@@ -21,7 +21,7 @@ from ingester.schema.definition import draft_definition
 from ingester.tables.catalog import Catalog, is_wide
 from ingester.tables.origin_takeover import OriginTakeover
 from ingester.write.plan import Plans
-from ingester.write.stream import Deliver, WritePath, WriteStream
+from ingester.write.stream import Deliver, Write, WritePath, WriteStream
 from ingester.write.transform.chain import Chain
 from ingester.write.transform.transforms import Transforms
 from persist.table import TableDefinition, TableKey
@@ -164,12 +164,9 @@ class Writes:
         await self._takeover.take(table, stream.origin, sequence)
         stream.origin_table = self._origins.table(stream.origin, table.key)
 
-    async def submit(self, stream: WriteStream, operation: Operation) -> None:
+    async def decide(self, stream: WriteStream, write: Write, operation: Operation) -> None:
         """Submit a batch of an origin that may be a repeat."""
-        try:
-            stream.submit(operation)
-        except Exception as exc:
-            stream.refuse(exc)
+        stream.decide(write, operation)
 
     async def _drafted(self, table: TableBuffer | None, sent: pa.Schema) -> TableDefinition | None:
         """Draft the definition that a write leads to; None if the table has it."""

@@ -34,9 +34,8 @@ from ingester.daemon.startup import log_settings
 from ingester.errors import IngesterError
 from ingester.observability.metrics import Metrics
 from ingester.query.ticket import Ticket
-from ingester.write.coalescer import Arrival
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Outcome, WriteStream
+from ingester.write.stream import Outcome, Write, WriteStream
 from ingester.write.streams import Target
 from persist.manifest import (
     Manifest,
@@ -245,12 +244,14 @@ class _Life:
         self._deliver = deliver
         for numbers in sent:
             if len(numbers) % 3:
-                arrival = Arrival(stream, _batch(numbers), stream.admit(100 * len(numbers), None))
-                stream.offer(arrival)
+                write = Write(stream)
+                write.stored_bytes = stream.admit(100 * len(numbers), None)
+                write.batch = _batch(numbers)
+                stream.append(write, here=False)
             else:
                 operation = OperationMaker(1 << 20).make(stream.plan, _batch(numbers))
-                operation.admitted_bytes = stream.admit(operation.nbytes, None)
-                stream.submit(operation)
+                stream.admit_operation(operation)
+                stream.append(Write(stream), operation, here=False)
         with trio.fail_after(30):
             await answered.wait()
         # As every caller from another thread does first.

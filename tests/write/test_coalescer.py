@@ -31,12 +31,12 @@ from ingester.dml.record import (
 from ingester.errors import LimitReached
 from ingester.observability.metrics import Metrics
 from ingester.schema import Normaliser
-from ingester.write.coalescer import MANY_PARTITIONS, Arrival, Coalescer, Unfit
+from ingester.write.coalescer import MANY_PARTITIONS, Coalescer
 from ingester.write.operation_log import OperationLog
 from ingester.write.operation_maker import Numbered, OperationMaker
 from ingester.write.plan import WritePlan
 from ingester.write.sender import FEW_ROWS, Sender
-from ingester.write.stream import WriteStream
+from ingester.write.stream import Unfit, Write, WriteStream
 from persist.manifest import TableState, apply
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
@@ -268,14 +268,19 @@ def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> Wr
         notes_contents=False,
         session=OrderedSession(),
         numbered=lambda sequence: None,
-        reserve=list,
         check_partitions=check,
         claim=lambda *_: None,
         leave_with=lambda *_: None,
-        accept=lambda slot, sequence: slot.append(sequence),
+        stored=lambda sequence, own: sequence,
         hand_out=lambda: None,
     )
     return stream
+
+
+def _write(stream: WriteStream, batch: pa.RecordBatch, nbytes: int) -> Write:
+    write = Write(stream)
+    write.batch, write.stored_bytes = batch, nbytes
+    return write
 
 
 def _coalescer() -> Coalescer:
@@ -305,8 +310,8 @@ def test_a_table_whose_batches_have_many_partitions_has_the_next_made_by_who_rea
     )
     many, few = _hosts(0, 300), _hosts(0, FEW_ROWS)
     assert ready.coalesces(many) is not None
-    arrivals = [Arrival(stream, _hosts(1000 * n, count), 20_000) for n, count in enumerate(counts)]
-    assert len(_coalescer().make(arrivals)) == 1
+    writes = [_write(stream, _hosts(1000 * n, count), 20_000) for n, count in enumerate(counts)]
+    assert len(_coalescer().make(writes)) == 1
     assert ready.coalesces(many) is None
     assert ready.coalesces(few) is not None
     assert ready_other.coalesces(many) is not None
@@ -320,7 +325,7 @@ def test_partitions_without_room_are_refused_before_they_are_made_by_the_logs_wr
 
     plan = _plan(["identity(host)"], KEPT)
     stream = _stream(plan, check)
-    assert _coalescer().make([Arrival(stream, _hosts(0, 300), 20_000)]) == []
+    assert _coalescer().make([_write(stream, _hosts(0, 300), 20_000)]) == []
     assert isinstance(stream.session.refusal, Unfit)
     assert str(stream.session.refusal) == "300 of batch None"
     assert plan.table.scattered_until > time.monotonic()
@@ -330,16 +335,16 @@ def test_an_answered_batch_is_let_go_without_a_collection() -> None:
     """An answered batch is no longer counted as memory, so no reference cycle may keep it alive."""
     stream = _stream(_plan([], KEPT))
     one = {"time": 1, "host": "a", "v": 0.5}
-    arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
-    kept = [weakref.ref(arrival.batch) for arrival in arrivals]
+    writes = [_write(stream, _batch([one], KEPT), 100) for _ in range(3)]
+    kept = [weakref.ref(write.batch) for write in writes]
     gc.disable()
     try:
-        [entry] = _coalescer().make(arrivals)
+        [entry] = _coalescer().make(writes)
         assert entry.operations == 3
         assert entry.on_stored is not None
         entry.on_stored(entry)
         entry.answer(None)
-        del entry, arrivals
+        del entry, writes
         assert [each() for each in kept] == [None] * 3
     finally:
         gc.enable()
@@ -352,15 +357,15 @@ def test_batches_are_accepted_once_whether_stored_or_applied_is_noted_first(
     """The loop may apply a group before the thread that wrote it notes that it is stored."""
     stream = _stream(_plan([], KEPT))
     one = {"time": 1, "host": "a", "v": 0.5}
-    arrivals = [Arrival(stream, _batch([one], KEPT), 100) for _ in range(3)]
-    [entry] = _coalescer().make(arrivals)
+    writes = [_write(stream, _batch([one], KEPT), 100) for _ in range(3)]
+    [entry] = _coalescer().make(writes)
     entry.seq = 7
     assert entry.on_stored is not None
     if applied_first:
         entry.answer(None)
-        assert [each.slot for each in arrivals] == [[], [], []]
+        assert [each.outcome for each in writes] == [None] * 3
     entry.on_stored(entry)
     if not applied_first:
         entry.answer(None)
-    slots: list[list[Any]] = [each.slot for each in arrivals]
-    assert slots == [[7], [8], [9]]
+    outcomes: list[Any] = [each.outcome for each in writes]
+    assert outcomes == [7, 8, 9]

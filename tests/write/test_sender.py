@@ -13,12 +13,11 @@ from ingester.buffer import TableBuffer
 from ingester.dml.record import LoggedSchema
 from ingester.errors import LimitReached
 from ingester.schema import Normaliser
-from ingester.write.coalescer import Arrival
 from ingester.write.metadata import NO_METADATA, ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.plan import WritePlan
 from ingester.write.sender import FEW_ROWS, Awaits, Sender
-from ingester.write.stream import WriteStream
+from ingester.write.stream import Write, WriteStream
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition
 from wal import OrderedSession
@@ -27,23 +26,21 @@ BATCH = pa.record_batch({"i": [1]})
 
 
 class Stream:
-    """A write stream that records the batches it is offered and marks them as checked."""
+    """A write stream that records the batches appended to it and marks them as checked."""
 
     def __init__(self) -> None:
         self.session = OrderedSession()
         self.origin = None
         self.plan = SimpleNamespace(normaliser=SimpleNamespace(most_bytes=lambda batch: 8))
-        self.offered: list[tuple[Arrival, bool]] = []
-
-    def reserve(self) -> list[Any]:
-        return []
+        self.appended: list[tuple[Write, bool]] = []
 
     def admit(self, nbytes: int, sequence: int | None) -> int:
         return nbytes
 
-    def offer(self, arrival: Arrival, *, here: bool) -> None:
-        self.offered.append((arrival, here))
-        arrival.note_checked()
+    def append(self, write: Write, *, here: bool) -> bool:
+        self.appended.append((write, here))
+        write.note_checked()
+        return True
 
 
 @pytest.mark.parametrize(
@@ -61,9 +58,9 @@ def test_a_client_that_waits_is_known_to_wait(awaits: Awaits, waits: bool, here:
     stream, nothing = cast(WriteStream, recorded), cast(Any, None)
     sender = Sender(stream, OperationMaker(1 << 20), nothing, nothing, sent.append)
     assert sender.send(BATCH, NO_METADATA, awaits)
-    ((arrival, written_here),) = recorded.offered
-    assert (arrival.waits, written_here) == (waits, here)
-    assert sent == [arrival.stored_bytes]
+    ((write, written_here),) = recorded.appended
+    assert (write.waits, written_here) == (waits, here)
+    assert sent == [write.stored_bytes]
 
 
 def test_a_stream_is_asked_for_room_before_a_batch_is_split_by_partition() -> None:

@@ -22,7 +22,7 @@ from ingester.write.admission import AdmissionControl
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.partition_room import PartitionRoom
 from ingester.write.plan import WritePlan
-from ingester.write.stream import Outcome, WritePath, WriteStream
+from ingester.write.stream import Outcome, Write, WritePath, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
 
@@ -93,11 +93,11 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     for sequence in (1, 2):
         batch = pa.record_batch([pa.array([sequence])], schema=SCHEMA)
         operation = maker.make(plan, batch, stream.numbered(sequence))
-        operation.admitted_bytes = stream.admit(operation.nbytes, sequence)
+        stream.admit_operation(operation)
         operations.append(operation)
-    stream.submit(operations[0])
+    stream.decide(Write(stream, 1), operations[0])
     stream.superseded = Superseded("a newer stream")
-    stream.submit(operations[1])
+    stream.decide(Write(stream, 2), operations[1])
     # The first operation was already in the log, so it completes.
     [acknowledgement] = log.taken
     acknowledgement.operation.seq = 5

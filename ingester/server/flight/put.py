@@ -194,7 +194,7 @@ class PutCall:
             stream,
             self._operations,
             partial(portal.call, self._writes.begin),
-            partial(portal.call, self._writes.submit),
+            partial(portal.call, self._writes.decide),
             self._unanswered.sent,
         )
         try:
