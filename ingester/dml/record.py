@@ -206,7 +206,7 @@ def table_rows(
         return TableRows(schema, spec_id, (part,), message)
     message = IpcMessage.serialized(rows)
     rows = pa.ipc.read_record_batch(message.body, rows.schema)
-    shares, row_bytes = message.size <= SLICED_BYTES, message.size / rows.num_rows
+    shares, row_bytes = message.size <= SLICED_BYTES, message.size / max(rows.num_rows, 1)
     parts = []
     for values, (start, stop), each in zip(ordered.values, pairwise(starts), counts, strict=True):
         part_rows, nbytes = rows.slice(start, stop - start), int(row_bytes * (stop - start))
