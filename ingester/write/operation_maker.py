@@ -88,7 +88,8 @@ class OperationMaker:
             return make_operation(rows, checkpoint=checkpoint)
         content = None
         if numbered.notes_content and plan.schema.contents is not None:
-            message = rows.message if len(rows.parts) == 1 else None
+            # That of rows which were ordered by partition is not that of the rows as they came.
+            message = rows.message if len(rows.parts) == 1 else plan.schema.template.message(kept)
             content = plan.schema.contents.content(kept, message)
         origin = numbered.origin, numbered.sequence
         return make_operation(rows, origin=origin, checkpoint=checkpoint, content=content)
