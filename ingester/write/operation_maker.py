@@ -6,7 +6,7 @@ value can be refused for is refused here. Nothing waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from ingester.schema import Normaliser
 from ingester.schema.expansion import shown_bytes
 from ingester.schema.normalise import validate_fully
 from ingester.write.plan import WritePlan
+from persist.manifest.actions import Content
 from persist.partitioning import (
     PartitionedRows,
     PartitionValueTooLong,
@@ -122,24 +123,15 @@ class OperationMaker:
             most_bytes=most_bytes,
             row_counts=_row_counts(ordered, counts),
         )
-        writes = tuple(self._writes(plan, kept, counts, numbered))
+        contents: Sequence[Content | None] = [None] * len(batches)
+        if plan.schema.contents is not None and any(one and one.notes_content for one in numbered):
+            contents = plan.schema.contents.contents(kept, counts)
+        writes = tuple(
+            OriginWrite(number, one.origin, one.sequence, content if one.notes_content else None)
+            for number, (one, content) in enumerate(zip(numbered, contents, strict=False))
+            if one is not None
+        )
         return make_operation(rows, operations=len(batches), writes=writes)
-
-    def _writes(
-        self,
-        plan: WritePlan,
-        kept: pa.RecordBatch,
-        counts: list[int],
-        numbered: Sequence[Numbered | None],
-    ) -> Iterator[OriginWrite]:
-        start, contents = 0, plan.schema.contents
-        for number, (count, one) in enumerate(zip(counts, numbered, strict=False)):
-            if one is not None:
-                content = None
-                if one.notes_content and contents is not None:
-                    content = contents.content(kept.slice(start, count))
-                yield OriginWrite(number, one.origin, one.sequence, content)
-            start += count
 
     def check_size(self, batch: pa.RecordBatch) -> None:
         """Raise ``BadRequest`` for a batch that is too large as it arrived."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingester.dml.content import PIECE_ROWS, ContentReader
@@ -148,3 +148,30 @@ def test_the_format_stays_as_it_is() -> None:
     )
     assert content(rows) == Content(3, 612060173)
     assert content(rows.select(["n"])) == Content(3, 1964970355)
+
+
+FLAT = pa.record_batch({"i": [1, 2, 3], "s": ["one", "", "three"], "w": pa.array([7, 8, 9], "i1")})
+
+
+@given(tables(), st.lists(st.integers(0, 5), max_size=12), st.integers(0, 3), st.booleans())
+@example(FLAT, [1, 0, 2, 5], 1, True)
+def test_the_contents_of_writes_that_lie_together_are_those_of_each_alone(
+    rows: pa.RecordBatch, counts: list[int], before: int, absent: bool
+) -> None:
+    total = sum(counts)
+    lying = pa.concat_batches([rows] * (1 + (before + total) // rows.num_rows))
+    if absent:
+        lying = lying.append_column("absent", pa.nulls(lying.num_rows, pa.string()))
+    together = lying.slice(before, total)
+    found = ContentReader(lying.schema).contents(together, counts)
+    alone, start = [], 0
+    for count in counts:
+        alone.append(content(together.slice(start, count)))
+        start += count
+    assert found == alone
+
+
+def test_a_write_of_more_rows_than_are_digested_at_once_has_its_own_content() -> None:
+    rows = pa.record_batch({"n": pa.array(range(PIECE_ROWS + 3), pa.int16())})
+    found = ContentReader(rows.schema).contents(rows, [2, PIECE_ROWS + 1])
+    assert found == [content(rows.slice(0, 2)), content(rows.slice(2))]
