@@ -8,7 +8,6 @@ and the batch itself is returned, without a copy, if all rows share a partition
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
@@ -52,11 +51,13 @@ def encode(field: PartitionField, column: pa.Array, folders: bool) -> tuple[Code
         folders: the values must be usable as folder names.
 
     Raises:
-        PartitionValueTooLong: with ``folders``, when a decoded value is too long.
+        PartitionValueTooLong: with ``folders``, if a value is too long.
     """
     match field.transform:
         case "identity":
-            return _dictionary_codes(column, lambda value: _identity_value(field, value, folders))
+            encoded = pc.dictionary_encode(column, null_encoding="encode")
+            codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
+            return codes, _identity_values(field, encoded.dictionary, folders).__getitem__
         case "bucket":
             assert field.buckets is not None
             buckets = field.buckets
@@ -130,38 +131,32 @@ def _years(column: pa.Array) -> Codes:
     return np.where(months == _NULL, _NULL, months // 12 + 1970)
 
 
-def _dictionary_codes(
-    column: pa.Array, decode: Callable[[Any], PartitionValue]
-) -> tuple[Codes, Decode]:
-    encoded = pc.dictionary_encode(column, null_encoding="encode")
-    values = encoded.dictionary
-    codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False), dtype=np.int64)
-    return codes, lambda code: decode(_python_value(values, code))
-
-
-def _python_value(values: pa.Array, index: int) -> Any:
-    if not values[index].is_valid:
-        return None
-    if pa.types.is_date32(values.type):
-        return day_text(int(values[index].value))
-    if pa.types.is_timestamp(values.type):
+def _identity_values(
+    field: PartitionField, values: pa.Array, folders: bool
+) -> list[PartitionValue]:
+    kind = values.type
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return list(values.to_pylist())
+    if pa.types.is_date32(kind):
+        days = values.view(pa.int32()).to_pylist()
+        return [None if day is None else day_text(day) for day in days]
+    if pa.types.is_timestamp(kind):
         # As text through Arrow, because Python's datetime has no nanoseconds.
-        naive = values.slice(index, 1).view(pa.int64()).cast(pa.timestamp(values.type.unit))
-        return naive.cast(pa.string())[0].as_py()
-    return values[index].as_py()
+        values = values.view(pa.int64()).cast(pa.timestamp(kind.unit)).cast(pa.string())
+    texts = [None if value is None else str(value) for value in values.to_pylist()]
+    if folders:
+        for text in texts:
+            if text is not None and len(text) * _LONGEST_CHARACTER > FOLDER_VALUE_BYTES:
+                _check_length(field, text)
+    return list(texts)
 
 
-def _identity_value(field: PartitionField, value: Any, folders: bool) -> PartitionValue:
-    if value is None or isinstance(value, bool | int):
-        return value
-    text = value.isoformat() if isinstance(value, dt.date) else str(value)
-    is_long = len(text) * _LONGEST_CHARACTER > FOLDER_VALUE_BYTES
-    if folders and is_long and len(encode_value(text)) > FOLDER_VALUE_BYTES:
+def _check_length(field: PartitionField, text: str) -> None:
+    if (nbytes := len(encode_value(text))) > FOLDER_VALUE_BYTES:
         raise PartitionValueTooLong(
-            f"partition field {field}: the value {text[:40]!r}… has {len(encode_value(text))} bytes"
-            f" as a folder name, at most {FOLDER_VALUE_BYTES} are possible"
+            f"partition field {field}: the value {text[:40]!r}… has {nbytes} bytes as a folder"
+            f" name, at most {FOLDER_VALUE_BYTES} are possible"
         )
-    return text
 
 
 def _bucket_codes(column: pa.Array, buckets: int) -> tuple[Codes, Decode]:
