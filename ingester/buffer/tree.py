@@ -169,7 +169,7 @@ class BufferTree:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
         open_before = len(table.partitions)
-        shares = operation.shares_memory
+        shares, grown = operation.shares_memory, 0
         for values, batch, nbytes, row_counts in operation.parts:
             handle = self._active(table, table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
@@ -186,8 +186,11 @@ class BufferTree:
             )
             handle.last_seq = operation.seq + (row_counts[-1][0] if row_counts else 0)
             handle.messages += operation.messages
-            self._count(table, handle, handle.rows.nbytes - before)
+            grown += handle.rows.nbytes - before
             holders.append(handle)
+        table.nbytes += grown
+        table.use.held_bytes += grown
+        self._ledger.buffered += grown
         if operation.traces:
             for handle in holders:
                 handle.note_traces(operation.traces)
@@ -206,16 +209,6 @@ class BufferTree:
         if table.on_applied is not None:
             table.on_applied()
 
-    def _count(self, table: TableBuffer, handle: BufferHandle, grown: int) -> None:
-        """Count ``grown`` more bytes of a buffer."""
-        table.nbytes += grown
-        table.use.held_bytes += grown
-        if handle.frozen:
-            table.use.frozen_bytes += grown
-            self._ledger.frozen += grown
-        else:
-            self._ledger.buffered += grown
-
     def _compact_slices(self) -> None:
         """Copy the oldest chunks that share memory with others, until few are left.
 
@@ -225,8 +218,15 @@ class BufferTree:
         while self._sliced_bytes > SLICES_BYTES:
             table, handle, start, nbytes = self._slices.popleft()
             self._sliced_bytes -= nbytes
-            if not handle.released:
-                self._count(table, handle, handle.rows.compact(start))
+            if handle.released or not (grown := handle.rows.compact(start)):
+                continue
+            table.nbytes += grown
+            table.use.held_bytes += grown
+            if handle.frozen:
+                table.use.frozen_bytes += grown
+                self._ledger.frozen += grown
+            else:
+                self._ledger.buffered += grown
 
     def _note_sequences(
         self, table: TableBuffer, operation: Operation, holders: list[BufferHandle]
