@@ -300,8 +300,8 @@ def demo(
             "--data-dir", help="Empty folder to use and keep. Default: a temporary folder."
         ),
     ] = None,
-    writers: Annotated[int, typer.Option("--writers", min=1, help="Writers per table.")] = 4,
-    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows per batch.")] = 500,
+    writers: Annotated[int, typer.Option("--writers", min=1, help="Writers per table.")] = 2,
+    batch_rows: Annotated[int, typer.Option("--batch-rows", min=1, help="Rows per batch.")] = 2_000,
     json: Json = False,
 ) -> None:
     """Stream real rows through a daemon into files, read them with Spark, compare all totals."""

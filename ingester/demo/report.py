@@ -68,7 +68,7 @@ def show(result: DemoResult, console: Console) -> None:
     console.print(
         f"All {len(result.source)} totals over every column agree in both tables. "
         f"{sum(each.rows_acknowledged for each in result.tables):,} rows acknowledged at "
-        f"{result.rows_per_s:,.0f} rows/s; {result.seconds:.0f} s in all.",
+        f"{result.rows_per_s:,.0f} rows/s in both together; {result.seconds:.0f} s in all.",
         style="green",
         soft_wrap=True,
     )
@@ -86,8 +86,8 @@ def _facts(tables: list[TableResult]) -> Table:
         "rows in files": [f"{each.rows_in_files:,}" for each in tables],
         "files": [f"{each.files:,}" for each in tables],
         "rows per second": [f"{each.rows_per_s:,.0f}" for each in tables],
-        "acknowledged, p50": [f"{each.acknowledged_p50_ms:.1f} ms" for each in tables],
-        "acknowledged, p99": [f"{each.acknowledged_p99_ms:.1f} ms" for each in tables],
+        "batch acknowledged, p50": [f"{each.acknowledged_p50_ms:.1f} ms" for each in tables],
+        "batch acknowledged, p99": [f"{each.acknowledged_p99_ms:.1f} ms" for each in tables],
     }
     for name, values in lines.items():
         shown.add_row(name, *values)

@@ -34,6 +34,11 @@ def stream(client: Client, flights: pa.Table, load: Load, console: Console) -> S
         WritesNotSeen: A query lacked rows that had been acknowledged before it.
         ClientError: A batch was refused for good.
     """
+    console.print(
+        f"streaming into {len(TARGETS)} tables; each has {load.writers} writers that wait for the "
+        f"acknowledgement of each batch of {load.batch_rows:,} rows",
+        soft_wrap=True,
+    )
     streaming = Streaming(client, flights, load)
     columns = (TextColumn("streaming"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
@@ -48,6 +53,7 @@ def stream(client: Client, flights: pa.Table, load: Load, console: Console) -> S
                 done = streaming.acknowledged_rows
                 progress.update(task, completed=done)
                 if persisting is None and 100 * done >= PERSIST_AT_PERCENT * rows:
+                    progress.console.print("  flush to files begins, while writing")
                     persisting = pool.submit(client.persist)
                 if looks and 100 * done >= looks[0] * rows:
                     del looks[0]
@@ -89,7 +95,7 @@ def persist(client: Client, console: Console) -> None:
     seconds = time.perf_counter() - began
     sizes = [client.describe(NAMESPACE, target.table).persisted for target in TARGETS]
     console.print(
-        f"persisted in {seconds:.1f} s: {sum(size.files for size in sizes):,} files, "
+        f"flushed the rest in {seconds:.1f} s: {sum(size.files for size in sizes):,} files, "
         f"{sum(size.bytes for size in sizes) / 1e6:.1f} MB, versions "
         + ", ".join(f"{table} {version}" for table, version in done.items()),
         soft_wrap=True,

@@ -1,8 +1,6 @@
-"""Several concurrent writers send the same flights to each table and count the answers.
+"""Several concurrent writers send the same flights to each table and wait for each answer.
 
-Each writer is one pipelined stream with its own origin and sequences from 1. Only a few batches of
-a stream are unanswered at a time, so that the latencies are the daemon's and not those of the
-client's queue.
+Each writer is one stream of the client library with its defaults, which are exactly once.
 
 A look counts a table's rows while writers write, and queries the row that was acknowledged last.
 The numbers of rows acknowledged before the query, seen by it, and sent by its end must be in
@@ -12,20 +10,19 @@ ascending order (``tests/demo/test_looking.py``).
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from contextlib import contextmanager
 
 import msgspec
 import pyarrow as pa
 
-from ingester.client import Ack, Client
+from ingester.client import Client
 
 from .source import TIME_COLUMN, share_of
 
 NAMESPACE = "nyc"
-UNANSWERED = 2
-TICK_S = 0.1
+TICK_S = 0.05
 
 
 class DemoTable(msgspec.Struct, frozen=True):
@@ -44,8 +41,8 @@ TARGETS = (
 class Load(msgspec.Struct, frozen=True):
     """Writers per table and rows per batch."""
 
-    writers: int = 4
-    batch_rows: int = 500
+    writers: int = 2
+    batch_rows: int = 2_000
 
 
 class Interrupted(Exception):
@@ -67,27 +64,25 @@ class Meter:
         self.finished_at = 0.0
         """Time of the last answer, by ``time.perf_counter``."""
 
-    def sending(self, batch: pa.RecordBatch) -> Callable[[Ack], None]:
-        """Count ``batch`` as sent. Returns a callback for its answer."""
+    @contextmanager
+    def writing(self, batch: pa.RecordBatch) -> Iterator[None]:
+        """Count ``batch`` as sent, and as acknowledged at the end of the ``with`` block."""
         with self._lock:
             self.sent_rows += batch.num_rows
-        return partial(self._answered, batch, time.perf_counter())
+        began = time.perf_counter()
+        yield
+        now = time.perf_counter()
+        with self._lock:
+            self.acknowledged_rows += batch.num_rows
+            self._waits_s.append(now - began)
+            self.newest = batch
+            self.finished_at = now
 
     def wait_ms(self, share: float) -> float:
         """The latency quantile at ``share``, in milliseconds."""
         with self._lock:
             ordered = sorted(self._waits_s)
         return 1000 * ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-    def _answered(self, batch: pa.RecordBatch, sent_at: float, ack: Ack) -> None:
-        if ack.exception() is not None:
-            return  # the writer raises it
-        now = time.perf_counter()
-        with self._lock:
-            self.acknowledged_rows += batch.num_rows
-            self._waits_s.append(now - sent_at)
-            self.newest = batch
-            self.finished_at = now
 
 
 class Streaming:
@@ -96,7 +91,7 @@ class Streaming:
     def __init__(self, client: Client, flights: pa.Table, load: Load) -> None:
         self._client = client
         self._flights = flights
-        self._pace = load
+        self._load = load
         self._stop = threading.Event()
         self.meters = {target.table: Meter() for target in TARGETS}
         self._pool = ThreadPoolExecutor(load.writers * len(TARGETS), "writer")
@@ -119,7 +114,7 @@ class Streaming:
         return max(m.finished_at for m in self.meters.values()) - self.started_at
 
     def wait_tick(self) -> bool:
-        """Wait for a tenth of a second or until a writer ends. Whether any writer is still running.
+        """Wait for a moment or until a writer ends. Whether any writer is still running.
 
         Raises:
             ClientError: A writer failed.
@@ -135,20 +130,13 @@ class Streaming:
         self._pool.shutdown(cancel_futures=True)
 
     def _write(self, table: str, number: int) -> None:
-        meter, load = self.meters[table], self._pace
-        with self._client.writer(
-            NAMESPACE,
-            table,
-            self._flights.schema,
-            origin=f"demo-{table}-{number}",
-            first_sequence=1,
-            max_unanswered=UNANSWERED,
-        ) as writer:
+        load = self._load
+        with self._client.writer(NAMESPACE, table, self._flights.schema) as writer:
             for batch in share_of(self._flights, number, load.writers, load.batch_rows):
                 if self._stop.is_set():
                     raise Interrupted(f"writer {number} of {table} was stopped")
-                answered = meter.sending(batch)
-                writer.write(batch).add_done_callback(answered)
+                with self.meters[table].writing(batch):
+                    writer.write(batch).result()
 
 
 class WritesNotSeen(Exception):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ingester.client import Ack, Client, WriteAnswer
+from ingester.client import Client
 from ingester.demo.source import flights_file, read_flights
 from ingester.demo.streaming import NAMESPACE, Meter, WritesNotSeen, look
 from tests.drivers.daemon import Daemon
@@ -25,41 +25,35 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
         yield client
 
 
-def acknowledged(ack: Ack, *batches: pa.RecordBatch) -> Meter:
-    """Return the meter of a writer that counts ``batches`` as sent and acknowledged."""
+def acknowledged(*batches: pa.RecordBatch) -> Meter:
+    """Return a meter that counts ``batches`` as sent and acknowledged."""
     meter = Meter()
     for batch in batches:
-        meter.sending(batch)(ack)
+        with meter.writing(batch):
+            pass
     return meter
 
 
-@pytest.fixture
-def ack() -> Ack:
-    settled = Ack(lambda: 30.0)
-    settled.settle(WriteAnswer(accepted=True), None)
-    return settled
-
-
-def test_acknowledged_rows_are_seen_in_the_buffer(client: Client, ack: Ack) -> None:
-    seen = look(client, "flights", acknowledged(ack, BATCH))
+def test_acknowledged_rows_are_seen_in_the_buffer(client: Client) -> None:
+    seen = look(client, "flights", acknowledged(BATCH))
     assert (seen.acknowledged_before, seen.seen, seen.from_buffer) == (1_000, 1_000, 1_000)
 
 
-def test_a_row_too_few_is_noticed(client: Client, ack: Ack) -> None:
-    meter = acknowledged(ack, BATCH, BATCH.slice(0, 1))
+def test_a_row_too_few_is_noticed(client: Client) -> None:
+    meter = acknowledged(BATCH, BATCH.slice(0, 1))
     with pytest.raises(WritesNotSeen, match=r"1001 rows were acknowledged .* it returned 1000"):
         look(client, "flights", meter)
 
 
-def test_a_row_too_many_is_noticed(client: Client, ack: Ack) -> None:
-    meter = acknowledged(ack, BATCH.slice(0, 999))
+def test_a_row_too_many_is_noticed(client: Client) -> None:
+    meter = acknowledged(BATCH.slice(0, 999))
     with pytest.raises(WritesNotSeen, match="it returned 1000, and 999 were sent"):
         look(client, "flights", meter)
 
 
-def test_another_row_in_place_of_the_newest_is_noticed(client: Client, ack: Ack) -> None:
+def test_another_row_in_place_of_the_newest_is_noticed(client: Client) -> None:
     strange = FLIGHTS.set_column(
         FLIGHTS.schema.get_field_index("distance"), "distance", pa.array([-1] * 1_000)
     )
     with pytest.raises(WritesNotSeen, match="acknowledged last"):
-        look(client, "flights", acknowledged(ack, *strange.to_batches()))
+        look(client, "flights", acknowledged(*strange.to_batches()))
