@@ -44,4 +44,4 @@ are packages of their own and know nothing of the daemon. ``__main__`` is ``pyth
 Start reading at :mod:`ingester.write`.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -54,7 +54,7 @@ class _Slice(NamedTuple):
     table: TableBuffer
     handle: BufferHandle
     start: int
-    """Its first row."""
+    """First row of the chunk in its buffer."""
     nbytes: int
 
 

@@ -28,4 +28,6 @@ def test_an_old_client_does_all_that_it_did(
 ) -> None:
     asked = [str(PROGRAM), str(fixture.client), daemon.flight, f"c-{fixture.release}"]
     done = subprocess.run([sys.executable, *asked], cwd=tmp_path, capture_output=True, text=True)
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    # It repeats a sequence, of which later releases warn.
+    told = [line for line in done.stderr.splitlines() if "so nothing was added" not in line]
+    assert (done.stdout, told, done.returncode) == ("done\n", [], 0)
