@@ -24,7 +24,7 @@ A batch, from :meth:`Writer.write` to its answer:
 
     ``inputs``       converts the caller's data to record batches; ``fitting`` casts them
     ``writer``       opens writers and appends batches; each gets an ``ack``
-    ``sender``       callers append and wait here; ``stream_threads`` send and read
+    ``sender``       callers append, send and wait here; its threads send and read
     ``streams``      the stream to the daemon that a ``route`` chooses
     ``delivery``     decides what becomes of a batch, and holds the unanswered ones
     ``undurable``    watches batches at daemons that were left (``cluster``)

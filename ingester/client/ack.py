@@ -19,16 +19,14 @@ class Ack:
     Threads wait with :meth:`result`; a task of asyncio uses ``await``.
     """
 
-    __slots__ = ("_answer", "_callbacks", "_error", "_event", "_lock", "watch")
+    __slots__ = ("_answer", "_callbacks", "_error", "watch")
 
     def __init__(self, watch: Callable[[], float]) -> None:
         """``watch`` gives up on a silent daemon and returns the seconds until its next call."""
         self._answer: WriteAnswer | None = None
         self._error: ClientError | None = None
-        # Created by the first thread that waits; most acknowledgements are never awaited.
-        self._event: threading.Event | None = None
+        # A waiting thread is a callback that wakes it. These come first: they never block.
         self._callbacks: list[Callable[[Ack], object]] = []
-        self._lock = threading.Lock()
         self.watch = watch
 
     def done(self) -> bool:
@@ -50,27 +48,33 @@ class Ack:
 
     def exception(self, timeout_s: float | None = None) -> ClientError | None:
         """Wait as :meth:`result` does; the error, or None if the batch was accepted."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if not self.done():
-            self._wait(deadline)
+            self._wait(None if timeout_s is None else time.monotonic() + timeout_s)
         if not self.done():
             raise TimeoutError(f"no answer within {timeout_s} s")
         return self._error
 
     def _wait(self, deadline: float | None) -> None:
         lifetime.check()
-        with self._lock:
-            if not self.done() and self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        while not self.done():
-            wait_s = self.watch()
-            if deadline is not None:
-                wait_s = min(wait_s, deadline - time.monotonic())
-                if wait_s <= 0:
+        answered = threading.Lock()
+        answered.acquire()
+
+        def wake(_ack: object) -> None:
+            answered.release()
+
+        self._call_when_done(wake, 0)
+        try:
+            while not self.done():
+                wait_s = self.watch()
+                if deadline is not None:
+                    wait_s = min(wait_s, deadline - time.monotonic())
+                    if wait_s <= 0:
+                        return
+                if answered.acquire(timeout=wait_s):
                     return
-            assert event is not None
-            event.wait(wait_s)
+        finally:
+            with contextlib.suppress(ValueError):  # called already
+                self._callbacks.remove(wake)
 
     def __await__(self) -> Generator[Any, None, WriteAnswer]:
         return self._awaited().__await__()
@@ -103,26 +107,30 @@ class Ack:
 
         Errors of the callback are logged.
         """
-        if not self.done():
-            lifetime.check()
-            with self._lock:
-                if not self.done():
-                    self._callbacks.append(callback)
-                    return
-        callback(self)
+        if self.done():
+            callback(self)
+            return
+        lifetime.check()
+        self._call_when_done(callback, len(self._callbacks))
+
+    def _call_when_done(self, callback: Callable[["Ack"], object], place: int) -> None:
+        # The callback is listed before the second look, and :meth:`settle` comes before
+        # :meth:`tell`: one of the two finds it. Taking it out of the list is atomic.
+        self._callbacks.insert(place, callback)
+        if self.done():
+            self.tell()
 
     def settle(self, answer: WriteAnswer | None, error: ClientError | None) -> None:
-        """Set the outcome and wake waiting threads. The writer calls :meth:`tell` afterwards."""
-        with self._lock:
-            self._answer, self._error = answer, error
-            if self._event is not None:
-                self._event.set()
+        """Set the outcome. The writer calls :meth:`tell` afterwards."""
+        self._answer, self._error = answer, error
 
     def tell(self) -> None:
-        """Run the callbacks. The writer calls this without holding a lock."""
-        with self._lock:
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
+        """Wake waiting threads and run the callbacks. The writer holds no lock meanwhile."""
+        while self._callbacks:
+            try:
+                callback = self._callbacks.pop(0)
+            except IndexError:  # another thread was faster
+                return
             try:
                 callback(self)
             except Exception:

@@ -26,7 +26,7 @@ from .errors import (
     from_arrow,
 )
 from .retry import NEVER, RetryPolicy, RetryState
-from .streams import PutStream, QueryStream
+from .streams import Load, PutStream, QueryStream
 from .wire import OriginState, TableSummary, encode, given
 
 # By default gRPC waits a second, then up to two minutes, before it tries a lost address again; a
@@ -70,6 +70,7 @@ class Connection:
         self.timeout_s = arguments.seconds("timeout_s", timeout_s)
         self.retry = arguments.policy(retry)
         self._closed = False
+        self._load = Load()
         self._hostname = hostname
         self._credentials = Credentials(self.endpoint, options)
         lifetime.begin()
@@ -135,7 +136,7 @@ class Connection:
         self, command: bytes, schema: pa.Schema, traceparent: str | None = None
     ) -> PutStream:
         """A stream for writing. Raises as :class:`PutStream`; the writer retries."""
-        return PutStream(self._flight, command, schema, self._credentials, traceparent)
+        return PutStream(self._flight, command, schema, self._credentials, traceparent, self._load)
 
     def exchange(self, command: bytes, batch: pa.RecordBatch) -> bytes:
         """The daemon's answer to a call with a single batch; never retried.

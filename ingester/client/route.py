@@ -127,6 +127,10 @@ class Route:
         """
         return Loss(error)
 
+    def stays(self) -> bool:
+        """Whether :meth:`moves` is known to be false without asking a daemon."""
+        return True
+
     def moves(self) -> bool:
         """Whether the stream should end at the next batch, because a better daemon is available."""
         return False

@@ -1,8 +1,10 @@
 """The Flight streams of a client: :class:`PutStream` for writing, :class:`QueryStream` for answers.
 
-A ``PutStream`` has one thread that sends and one that reads. The reader learns only that the stream
-ended; the reason comes from ``end``, which must not run beside ``send``. pyarrow cannot cancel a
-DoPut: an abandoned stream lives in its threads until the daemon answers or the connection breaks.
+A ``PutStream`` has one thread at a time that sends and one that reads. The reader learns only that
+the stream ended; the reason comes from ``end``, which must not run beside ``send``. pyarrow can
+neither cancel a DoPut nor limit the time of a read or a write: an abandoned stream lives in its
+threads until the daemon answers or the connection breaks. So a caller, which has to return, never
+reads, and sends only what cannot block.
 
 A ``QueryStream`` is an Arrow stream for libraries that use the C data interface:
 ``polars.DataFrame(stream)``, ``duckdb.sql("from stream")`` and ``pyarrow.table(stream)`` read it
@@ -12,6 +14,7 @@ progress for ``query.client_timeout`` gets :class:`TimedOut`.
 
 import contextlib
 import enum
+import threading
 from collections.abc import Iterator
 from typing import Self
 
@@ -26,6 +29,10 @@ from .delivery import Pending
 from .errors import ClientError, InvalidRequest, Unauthenticated, Unreachable, from_arrow
 from .tracing import NO_SPAN, CallSpan
 from .wire import BatchSource, SentMetadata, SnapshotInfo, WriteAnswer, encode, snapshot_info
+
+AT_ONCE_BYTES = 32 << 10
+"""gRPC and the kernel take this much per connection even if the daemon does not read: the smallest
+window of HTTP/2 has 64 KiB, and is renewed when half of it is used."""
 
 
 class ReadState(enum.Enum):
@@ -46,6 +53,26 @@ READ_STATES = {
 """The legal changes; any other is ignored, as another thread may close a stream."""
 
 
+_answer = msgspec.json.Decoder(WriteAnswer).decode
+
+
+class Load:
+    """The bytes that the streams of one connection have sent and that are unanswered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes = 0
+
+    def add(self, nbytes: int) -> None:
+        """Count bytes that are on the way, or no longer."""
+        with self._lock:
+            self._bytes += nbytes
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether ``nbytes`` more are sent without waiting for the daemon."""
+        return self._bytes + nbytes <= AT_ONCE_BYTES
+
+
 class PutStream:
     """A stream of batches and, in the same order, their answers."""
 
@@ -56,8 +83,9 @@ class PutStream:
         schema: pa.Schema,
         credentials: Credentials,
         traceparent: str | None = None,
+        load: Load | None = None,
     ) -> None:
-        """Open the stream, as part of a trace if there is one.
+        """Open the stream, as part of a trace if there is one; ``load`` is its connection's.
 
         Raises:
             ClientError: No connection.
@@ -71,12 +99,49 @@ class PutStream:
         except (pa.ArrowException, OSError) as exc:
             raise credentials.explained(from_arrow(exc)) from exc
         self._writer, self._reader = lifetime.held(writer), lifetime.held(reader)
-        self.ended = False  # set by the reading thread, under the writer's lock
+        self.ended = False
+        """Set by the reading thread, under the writer's lock."""
+        self.sending = False
+        """A thread is sending a batch; set under the writer's lock."""
+        self.send_error: ClientError | None = None
+        """The error of a batch that could not be sent."""
+        self._load = Load() if load is None else load
+        self._on_the_way = 0
+        # A batch's message says less of each field than the schema's message does.
+        self._overhead = 512 + int(schema.serialize().size)
         self._traces = False
         """Whether the daemon accepts spans in a batch's metadata; older ones would refuse them."""
         self.answered = 0
         """The number of answers read."""
         self._sent_shared = SentShared()
+
+    @property
+    def ends(self) -> bool:
+        """Whether no further batch may be sent."""
+        return self.ended or self.send_error is not None
+
+    def takes_at_once(self, pending: Pending) -> bool:
+        """Whether a batch is sent without waiting for the daemon."""
+        # The daemon has read the schema, which counts nowhere, when it has answered once. Shared
+        # bytes of a checkpoint count only for the first stream.
+        shared = pending.checkpoint is not None and pending.checkpoint.shared_id is not None
+        heavy = shared or not self.answered
+        return not heavy and self._load.has_room(pending.nbytes + self._overhead)
+
+    def took(self, nbytes: int) -> None:
+        """Count a batch as being on the way."""
+        self._on_the_way += nbytes + self._overhead
+        self._load.add(nbytes + self._overhead)
+
+    def gave(self, nbytes: int) -> None:
+        """Count a batch as answered."""
+        self._on_the_way -= nbytes + self._overhead
+        self._load.add(-nbytes - self._overhead)
+
+    def gave_all(self) -> None:
+        """Nothing is on the way any more: the stream has ended."""
+        self._load.add(-self._on_the_way)
+        self._on_the_way = 0
 
     def send(self, pending: Pending) -> None:
         """Send a batch. Blocks while the daemon does not read."""
@@ -103,7 +168,7 @@ class PutStream:
             if not raw:  # the end, or the empty answer that announces it to a waiting client
                 return
             self.answered += 1
-            answer = msgspec.json.decode(raw.to_pybytes(), type=WriteAnswer)
+            answer = _answer(raw)
             self._traces = self._traces or answer.traces
             yield answer
 

@@ -1,9 +1,7 @@
 """A pipelined writer, and how a client opens one. Each batch is applied exactly once.
 
-The caller's threads never use the network: they append to a window and wait for room in it.
-
     Writer            what callers have
-      BatchSender       callers append and wait here; its threads send and read
+      BatchSender       appends to the window, sends, and reads answers
         Route             the daemon of each stream
         PutStream         one stream to the daemon
         Delivery          decides what becomes of a batch: sent again, counted, failed

@@ -40,9 +40,9 @@ def test_a_lost_stream_is_resent_from_its_oldest_unanswered_batch() -> None:
     one.answered(WriteAnswer(True, memory_sequence=1), 0.5)
     assert one.lost(Unreachable("gone"), 1.0) == 1.0
     assert [one.window.take(2.0).sequence for _ in range(2)] == [2, 3]
-    settled = one.answered(WriteAnswer(True, duplicate=True, memory_sequence=2), 2.5)
+    settled, refusal = one.answered(WriteAnswer(True, duplicate=True, memory_sequence=2), 2.5)
     assert settled is not None
-    assert (settled.pending.sequence, settled.error) == (2, None)
+    assert (settled.sequence, refusal) == (2, None)
     assert one.total == WriteResult(rows=2, batches=2, duplicates=1, memory_sequence=2)
 
 
@@ -146,9 +146,9 @@ def test_a_duplicate_belongs_to_another_writer_only_if_sent_once_with_our_sequen
     for _ in range(times):
         one.window.rewind()
         one.window.take(0.0)
-    settled = one.answered(WriteAnswer(True, duplicate=True), 0.0)
+    settled, refusal = one.answered(WriteAnswer(True, duplicate=True), 0.0)
     assert settled is not None
-    assert type(settled.error) is expected
+    assert type(refusal) is expected
     assert one.total.batches == (expected is type(None))
 
 
@@ -186,4 +186,4 @@ def test_silence_counts_from_the_last_message_in_either_direction() -> None:
     assert one.owed_s(15.0) == 1.0
     one.answered(WriteAnswer(True), 15.0)
     assert one.owed_s(99.0) is None
-    assert one.answered(WriteAnswer(True), 99.0) is None
+    assert one.answered(WriteAnswer(True), 99.0) == (None, None)

@@ -165,6 +165,10 @@ class ToMany(Route):
             return Loss(error, suspended=self.suspended)
         return Loss(error, owner != now, self.suspended)
 
+    def stays(self) -> bool:
+        """Whether no better daemon is known."""
+        return self._members.changes == self._seen and self._back_at is None
+
     def moves(self) -> bool:
         """Whether the stream should end for one at a better daemon."""
         if self.undurable is not None and self.undurable.owes:

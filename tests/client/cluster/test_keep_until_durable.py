@@ -18,7 +18,7 @@ from ingester.client import (
     RetryPolicy,
     Unavailable,
     Writer,
-    stream_threads,
+    sender,
     undurable,
 )
 from ingester.client.cluster import route
@@ -191,9 +191,7 @@ def test_no_row_of_another_daemon_is_hidden_while_a_lost_disk_is_resent(
 ) -> None:
     # The writer may return before it has resent all lost rows.
     monkeypatch.setattr(route, "BACK_S", 0.0)
-    monkeypatch.setattr(
-        stream_threads, "LOOK_AGAIN_S", 3600.0
-    )  # the daemon is asked only on its return
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # the daemon is asked only on its return
     client.create_table("ns", "hidden", SCHEMA)
     first = home(daemons, "hidden")
     with Watching(daemons, "hidden") as watch, keeping(client, "hidden") as writer:
@@ -238,7 +236,7 @@ def test_a_query_without_its_own_writers_rows_names_their_origin(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer asks the daemon only at the end.
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)
     client.create_table("ns", "waiting", SCHEMA)
     first = home(daemons, "waiting")
     with keeping(client, "waiting") as writer:
@@ -260,7 +258,7 @@ def test_lost_rows_of_a_keyed_table_are_resent_before_newer_ones(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The writer asks the daemon only at the end.
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 3600.0)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)
     schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("n", pa.int64())])
     client.create_table("ns", "keyed", schema, primary_key=["k"])
     options = {"origin": "o", "first_sequence": 1, "keep_until_durable": True}
@@ -336,9 +334,7 @@ def test_no_row_of_two_other_daemons_is_hidden_while_a_lost_disk_is_resent(
     daemons: Three, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(route, "BACK_S", 0.0)
-    monkeypatch.setattr(
-        stream_threads, "LOOK_AGAIN_S", 3600.0
-    )  # the daemon is asked only on its return
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 3600.0)  # the daemon is asked only on its return
     in_order = _homes(daemons, client, "spread")
     first, second = map(daemons.number, in_order[:2])
     with Watching(daemons, "spread") as watch, keeping(client, "spread") as writer:

@@ -17,7 +17,7 @@ from ingester.client import (
     Unavailable,
     UnknownOutcome,
     Unreachable,
-    stream_threads,
+    sender,
     undurable,
 )
 from ingester.client.cluster import ClusterConnection, members, route
@@ -108,7 +108,7 @@ def test_lost_rows_are_retried_after_pauses_while_no_daemon_is_reachable(
 ) -> None:
     """Every acknowledged row is lost, no newer row waits, and no daemon is reachable."""
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     opened, open_one = 0, route.ToMany.open
 
     def open_next(way: route.ToMany) -> PutStream:
@@ -139,7 +139,7 @@ def test_closing_reports_a_daemons_error_if_its_progress_is_unknown(
 ) -> None:
     """A daemon that cannot reach its store keeps running, and may not know more for long."""
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     asked = 0
 
     def away(body: object) -> list[dict[str, object]]:
@@ -187,7 +187,7 @@ def test_a_running_daemon_confirms_its_rows_without_the_store(
     pair: dict[str, SmallDaemon], monkeypatch: pytest.MonkeyPatch, many: bool, restarted: bool
 ) -> None:
     monkeypatch.setattr(undurable, "UNREACHABLE_S", 0.1)
-    monkeypatch.setattr(stream_threads, "LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr(sender, "LOOK_AGAIN_S", 0.05)
     home, other = pair.values()
     process = {"ingester_id": "a", "incarnation": "1", "epoch": 1}
 
