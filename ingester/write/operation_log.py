@@ -60,15 +60,12 @@ class OperationLog:
         self._loop = trio.lowlevel.current_trio_token()
 
     def append(self, acknowledgement: Acknowledgement) -> None:
-        """Queue an operation for the next group commit.
-
-        Called on the loop for a stream with an origin; without one, in the thread that has prepared
-        the operation. Acknowledgements of accepted operations come in the order of the calls.
+        """Queue an operation for the next group commit, on the loop.
 
         Raises:
             Stopping: there is no loop any more to answer on.
         """
-        self.offer(self.entry_of(acknowledgement))
+        self._append(self.entry_of(acknowledgement))
 
     def entry_of(self, acknowledgement: Acknowledgement) -> Entry:
         """Bind the operation's log entry to its acknowledgement, for the caller to queue."""
@@ -91,27 +88,28 @@ class OperationLog:
             answer(self._refusal(error))
 
         entry.tag, entry.on_done = transaction, done
-        self.offer(entry)
+        self._append(entry)
 
     def append_note(self, note: Entry, answer: Done) -> None:
         """Queue a record that is no operation; answered when it is durable."""
         note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
-        self.offer(note)
+        self._append(note)
 
-    def offer(self, item: Entry | Draft, *, here: bool = False) -> None:
-        """Queue an entry, or a draft that becomes one just before the next group.
-
-        Args:
-            here: see `Log.append`; otherwise `Log.append_nowait`.
-
-        Raises:
-            Stopping: there is no loop any more to answer on.
-        """
-        if self.queue(item, here=here):
-            self._log.carry_on(here=here)
+    def _append(self, entry: Entry) -> None:
+        if self.queue(entry, here=False):
+            self.carry_on(here=False)
 
     def queue(self, item: Entry | Draft, *, here: bool) -> bool:
-        """The first half of :meth:`offer`; return whether :meth:`carry_on` has to follow.
+        """Queue an entry, or a draft that becomes one just before the next group. Any thread.
+
+        It waits for nothing, so that the caller may hold a lock.
+
+        Args:
+            here: the caller's thread may write the next group: it waits for the outcome anyway, and
+                calls :meth:`tell` after it has passed that on.
+
+        Returns:
+            Whether :meth:`carry_on` has to follow.
 
         Raises:
             Stopping: there is no loop any more to answer on.

@@ -105,7 +105,6 @@ class WriteStream:
         # One thread appends; the loop and the thread that writes the log remove, under the lock.
         self._unanswered: deque[Write] = deque()
         self._handing_out = threading.Lock()
-        self._on_drained: Callable[[], None] | None = None
 
     def numbered(self, sequence: int | None) -> Numbered | None:
         """Return a sequence with the stream's origin."""
@@ -160,6 +159,19 @@ class WriteStream:
         self._path.admission.leave(nbytes, self.use)
         if self._latch is not None:
             self._latch.leave(batches)
+
+    def claim(self, operation: Operation) -> None:
+        """Admit the partitions of an operation until :meth:`leave_with`. Any thread.
+
+        Raises:
+            IngesterError: there is no room for them.
+        """
+        self._path.partitions.enter(self.plan.table, operation)
+
+    def leave_with(self, operation: Operation, batches: int = 1) -> None:
+        """Stop counting an operation of ``batches``: it is applied, or never will be."""
+        self._path.partitions.leave(operation)
+        self.leave(operation.admitted_bytes, batches)
 
     def would_admit(self, nbytes: int, sequence: int | None) -> None:
         """Raise what :meth:`admit` would raise now, before any request to the store.
@@ -282,19 +294,6 @@ class WriteStream:
         with self.origin_table.fates.lock:
             self.superseded = error
 
-    def claim(self, operation: Operation) -> None:
-        """Admit the partitions of an operation until :meth:`leave_with`. Any thread.
-
-        Raises:
-            IngesterError: there is no room for them.
-        """
-        self._path.partitions.enter(self.plan.table, operation)
-
-    def leave_with(self, operation: Operation, batches: int = 1) -> None:
-        """Stop counting an operation of ``batches``: it is applied, or never will be."""
-        self._path.partitions.leave(operation)
-        self.leave(operation.admitted_bytes, batches)
-
     def answered_here(self) -> None:
         """Note that the caller that offered ``here`` has sent the answer."""
         self._path.log.tell()
@@ -316,20 +315,6 @@ class WriteStream:
                 outcomes.append(known)
             if outcomes:
                 self._deliver(outcomes)
-            drained = None
-            if not self._unanswered:
-                drained, self._on_drained = self._on_drained, None
-        if drained is not None:
-            drained()
-
-    def finish(self, then: Callable[[], None]) -> None:
-        """Call ``then`` when all batches submitted so far have been answered."""
-        with self._handing_out:
-            drained = not self._unanswered
-            if not drained:
-                self._on_drained = then
-        if drained:
-            then()
 
     def close(self) -> None:
         """End the stream: the client has disconnected or finished."""

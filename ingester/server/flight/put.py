@@ -300,12 +300,13 @@ class PutCall:
                 return
 
     def _read_ahead(self, reader: Any, writer: Any) -> _Back:
-        """Answer while another thread reads, until that ends."""
+        """Answer while another thread reads, until that ends and all it sent is answered."""
         self._reader_left.clear()
         threading.Thread(target=self._read, args=(reader,), name="put-reader", daemon=True).start()
+        back: _Back | None = None
         try:
-            while (back := self._answer(writer)) is None:
-                pass
+            while back is None or self._unanswered:
+                back = self._answer(writer) or back
         except BaseException:
             self._end_reading(writer)
             raise
@@ -366,8 +367,7 @@ class PutCall:
             if not self._hand_over(chunk, Awaits.NOTHING):
                 return
             del chunk  # not held while the next one is awaited
-        # Through the loop, behind the answers of all batches submitted before.
-        self._portal.post(self._stream.finish, lambda: self._outcomes.put(_Back(None)))
+        self._outcomes.put(_Back(None))
 
     # The thread that reads
 
