@@ -4,8 +4,9 @@ Four paths lead through it. A name in double backquotes is a package below, with
 
     write     ``server/flight`` ─▶ ``write`` (─▶ ``tables``) ─▶ `wal` ─▶ ``buffer``
               A gRPC thread validates a batch, splits it by partition, encodes the log record and
-              admits it by its size. Whatever waits for the log is written and synced together. The
-              event loop applies it to the buffers in log order; then it is acknowledged.
+              admits it by its size; small batches that wait together become one record. Whatever
+              waits for the log is written and synced together; then it is acknowledged. The event
+              loop applies it to the buffers in log order, before any query that starts afterwards.
 
     flush     ``buffer`` ─▶ ``flush`` ─▶ `persist` ─▶ ``tables`` ─▶ ``buffer``
               A partition's buffer is frozen by age, size or memory pressure. Workers sort, encode

@@ -10,7 +10,6 @@
        other    ``operation_maker`` ─▶ ``admission`` ─▶ log
 
     ``dedup``            decides on the loop about a batch that may be a repeat
-
     ``operation_log``    queues operations for `wal`, and applies durable groups to the buffers
     ``acknowledgement``  follows an operation to its answer: counted, traced, released, answered
 
