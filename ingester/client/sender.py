@@ -94,7 +94,7 @@ class BatchSender:
 
     def __init__(self, route: Route, delivery: Delivery, answer_timeout_s: float) -> None:
         self._route = route
-        self._delivery = delivery
+        self.delivery = delivery
         self._window = delivery.window
         self._lock = threading.RLock()
         self._work = threading.Condition(self._lock)  # the sending thread waits here
@@ -118,10 +118,6 @@ class BatchSender:
 
     # ------------------------------------------------------------------------------- callers
 
-    def total(self) -> WriteResult:
-        """The acknowledged rows and batches so far."""
-        return self._delivery.total
-
     def append(
         self,
         batch: pa.RecordBatch,
@@ -139,12 +135,12 @@ class BatchSender:
         """
         lifetime.check()
         with self._lock:
-            if self._delivery.failure is not None:
-                raise self._delivery.failure
+            if self.delivery.failure is not None:
+                raise self.delivery.failure
             if self._life is not Life.OPEN:
                 raise InvalidRequest("the writer is closed: open another one")
             ack = Ack(self.check_silence)
-            if not self._delivery.append(batch, checkpoint, ack, traceparent):
+            if not self.delivery.append(batch, checkpoint, ack, traceparent):
                 return None
             if self._thread is None:
                 self._start(0.0)
@@ -160,8 +156,8 @@ class BatchSender:
         """Wait until this batch may fit; the caller then tries :meth:`append` again."""
         wait_s = self.check_silence()
         with self._lock:
-            nbytes = self._delivery.weight(batch, checkpoint)
-            if not (self._delivery.failure or self._window.has_room(nbytes)):
+            nbytes = self.delivery.weight(batch, checkpoint)
+            if not (self.delivery.failure or self._window.has_room(nbytes)):
                 self._room.wait(wait_s)
 
     def wait_until_idle(self) -> WriteResult:
@@ -170,10 +166,10 @@ class BatchSender:
         while True:
             wait_s = self.check_silence()
             with self._lock:
-                if self._delivery.failure is not None:
-                    raise self._delivery.failure
+                if self.delivery.failure is not None:
+                    raise self.delivery.failure
                 if not len(self._window) and not self._owes:
-                    return self._delivery.total
+                    return self.delivery.total
                 self._idle.wait(wait_s)
 
     def make_certain(self) -> bool:
@@ -253,7 +249,7 @@ class BatchSender:
         lifetime.check()
         limit_s = self._answer_timeout_s
         with self._lock:
-            owed_s = self._delivery.owed_s(time.monotonic())
+            owed_s = self.delivery.owed_s(time.monotonic())
             if owed_s is None:
                 return limit_s
             if owed_s < limit_s:
@@ -325,7 +321,7 @@ class BatchSender:
     def _owes(self) -> bool:
         """Whether acknowledged batches are lost and have to be sent again."""
         undurable = self._route.undurable
-        return undurable is not None and undurable.owes and self._delivery.failure is None
+        return undurable is not None and undurable.owes and self.delivery.failure is None
 
     def _has_work(self) -> bool:
         return self._window.has_unsent or self._owes
@@ -347,7 +343,7 @@ class BatchSender:
         assert not stream.sending
         stream.sending = True
         pending = self._window.take(time.monotonic())
-        stream.took(pending.nbytes)
+        stream.weigh(pending)
         return self._states.as_sent(pending)
 
     def _leave_behind(self, error: ClientError | None = None) -> None:
@@ -373,7 +369,7 @@ class BatchSender:
         self._generation += 1
         if self._route.undurable is not None:
             self._route.undurable.forget()
-        for pending in self._delivery.fail(error):
+        for pending in self.delivery.fail(error):
             self._settle(pending, None, error)
         for condition in (self._work, self._room, self._idle):
             condition.notify_all()
@@ -387,9 +383,9 @@ class BatchSender:
         unanswered = sent and stream is not None and not stream.answered
         error, moves, suspended = self._route.lost(error, unanswered=unanswered)
         self._leave_behind(error)
-        self._delivery.keeps |= suspended
+        self.delivery.keeps |= suspended
         now = time.monotonic()
-        outcome = self._delivery.lost(error, now, unclear=unclear, moves=moves, owes=self._owes)
+        outcome = self.delivery.lost(error, now, unclear=unclear, moves=moves, owes=self._owes)
         if isinstance(outcome, ClientError):
             self._fail(outcome)
             return None
@@ -476,9 +472,9 @@ class BatchSender:
                     self._leave_behind()
                     continue
                 if position is not None:
-                    self._acknowledge(self._delivery.answered_up_to(position), position)
+                    self._acknowledge(self.delivery.answered_up_to(position), position)
                 elif unread:
-                    self._acknowledge(self._delivery.answered_unread(unread), None)
+                    self._acknowledge(self.delivery.answered_unread(unread), None)
                 ended_early = Unreachable("the daemon ended the stream before it answered")
                 unclear = unread is None and position is None
                 next_delay_s = self._lost(error or ended_early, unclear)
@@ -503,7 +499,7 @@ class BatchSender:
         A daemon's position of a caller's origin may be of another table.
         """
         unreachable = error is None or isinstance(error, Unreachable | TimedOut)
-        return None if unreachable or not self._delivery.own_origin else self._route.position()
+        return None if unreachable or not self.delivery.own_origin else self._route.position()
 
     def _run_stream(self, generation: int) -> tuple[ClientError | None, int | None]:
         """Open a stream and send until it ends.
@@ -551,7 +547,7 @@ class BatchSender:
         stream is lost as well and its answer no longer counts.
         """
         window = self._window
-        process = self._route.ask_process() if self._delivery.keeps else None
+        process = self._route.ask_process() if self.delivery.keeps else None
         known = None
         if (undurable := self._route.undurable) is not None:
             endpoint = self._route.endpoint
@@ -574,7 +570,7 @@ class BatchSender:
         The daemon owns the origin from the stream's first sequence on. If the first batch had rows
         with lower numbers, the daemon would report them as missing.
         """
-        if self._stream_state is not StreamState.NEW and self._delivery.numbers_rows:
+        if self._stream_state is not StreamState.NEW and self.delivery.numbers_rows:
             self._window.begin_with_one_row()
         self._enter_stream(StreamState.OPEN)
 
@@ -623,17 +619,17 @@ class BatchSender:
         finally:
             with self._work:
                 stream.ended = True
-                stream.gave_all()
+                stream.close_load()
                 self._work.notify_all()
 
     def _answered(self, stream: PutStream, answer: WriteAnswer, generation: int) -> None:
         with self._lock:
             if generation != self._generation:
                 return
-            pending, error = self._delivery.answered(answer, time.monotonic())
+            pending, error = self.delivery.answered(answer, time.monotonic())
             if pending is None:
                 return
-            stream.gave(pending.nbytes)
+            stream.weigh(pending, answered=True)
             again, pending.acknowledged = pending.acknowledged, True
             if error is not None:
                 self._settle(pending, None, error)

@@ -128,20 +128,17 @@ class PutStream:
         heavy = shared or not self.answered
         return not heavy and self._load.has_room(pending.nbytes + self._overhead)
 
-    def took(self, nbytes: int) -> None:
-        """Count a batch as being on the way."""
-        self._on_the_way += nbytes + self._overhead
-        self._load.add(nbytes + self._overhead)
+    def weigh(self, pending: Pending, answered: bool = False) -> None:
+        """Count a batch as being on the way, or as answered."""
+        self._add((pending.nbytes + self._overhead) * (-1 if answered else 1))
 
-    def gave(self, nbytes: int) -> None:
-        """Count a batch as answered."""
-        self._on_the_way -= nbytes + self._overhead
-        self._load.add(-nbytes - self._overhead)
+    def close_load(self) -> None:
+        """Count nothing as being on the way: the stream has ended."""
+        self._add(-self._on_the_way)
 
-    def gave_all(self) -> None:
-        """Nothing is on the way any more: the stream has ended."""
-        self._load.add(-self._on_the_way)
-        self._on_the_way = 0
+    def _add(self, nbytes: int) -> None:
+        self._on_the_way += nbytes
+        self._load.add(nbytes)
 
     def send(self, pending: Pending) -> None:
         """Send a batch. Blocks while the daemon does not read."""

@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn, Self
 
-import msgspec
 import pyarrow as pa
 
 from . import arguments, lifetime
@@ -32,7 +31,7 @@ from .delivery import Delivery, OriginLease, OriginPool, SendWindow, WindowLimit
 from .errors import ClientError, InvalidRequest, UnknownOutcome
 from .fitting import Fitting, aligned
 from .inputs import TABLE_BATCH_BYTES, Data, at_least_one, batches_of, only_one
-from .retry import RetryPolicy, RetryState
+from .retry import RetryState
 from .route import OneDaemon, Route, RouteRequest
 from .sender import BatchSender
 from .tracing import TracedTable
@@ -42,20 +41,6 @@ Calls = OneDaemon | ClusterConnection
 """The calls of a client. They are idempotent and retried."""
 
 _UNKNOWN = pa.schema([])
-
-
-class WriterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a writer.
-
-    Attributes:
-        answer_timeout_s: A daemon that is silent for this long counts as lost.
-        keep: Batches are kept until they are in object storage. Needs a route that asks.
-    """
-
-    window: WindowLimits = WindowLimits()
-    answer_timeout_s: float = 60.0
-    retry: RetryPolicy = RetryPolicy()
-    keep: bool = False
 
 
 class Writer:
@@ -70,18 +55,16 @@ class Writer:
         route: Route,
         schema: pa.Schema,
         lease: OriginLease | None,
-        options: WriterOptions,
+        sender: BatchSender,
         traced: TracedTable,
     ) -> None:
         self._schema = schema
         self._lease = lease
-        retry = RetryState(options.retry, random.random)
-        delivery = Delivery(SendWindow(options.window), lease, retry, keeps=options.keep)
         self._route = route
         self._traced = traced
-        self._sender = BatchSender(route, delivery, options.answer_timeout_s)
+        self._sender = sender
         # A dropped writer finishes its stream and leaves no thread behind.
-        weakref.finalize(self, _dropped, self._sender).atexit = False
+        weakref.finalize(self, _dropped, sender).atexit = False
 
     @property
     def origin(self) -> str | None:
@@ -91,7 +74,7 @@ class Writer:
     @property
     def acknowledged(self) -> WriteResult:
         """The acknowledged rows and batches so far."""
-        return self._sender.total()
+        return self._sender.delivery.total
 
     def write(self, data: Data, checkpoint: Checkpoint | tuple[str, bytes] | None = None) -> Ack:
         """Append a batch; waits while the window is full, but not for the answer.
@@ -332,17 +315,16 @@ class Writers:
         )
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
         connection = self._connection
-        options = WriterOptions(
-            window=window,
-            answer_timeout_s=connection.timeout_s,
-            retry=connection.retry,
-            keep=who.keep_until_durable and lease is not None,
-        )
+        retry = RetryState(connection.retry, random.random)
+        keeps = who.keep_until_durable and lease is not None
+        delivery = Delivery(SendWindow(window), lease, retry, keeps=keeps)
         asks = lease is not None and (who.keep_until_durable or who.origin is None)
         origin = lease.origin if lease else None
         traced = TracedTable(kind, namespace, table)
         request = RouteRequest((namespace, table), origin, command, schema, asks, traced)
-        return Writer(connection.route(request), schema, lease, options, traced)
+        route = connection.route(request)
+        sender = BatchSender(route, delivery, connection.timeout_s)
+        return Writer(route, schema, lease, sender, traced)
 
     def _lease(self, who: WhoWrites, table: tuple[str, str]) -> OriginLease | None:
         if who.origin is None:
