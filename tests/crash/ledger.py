@@ -23,6 +23,11 @@ from typing import Protocol
 from tests.crash.history import History, now_s
 
 
+def has_origin(writer: int) -> bool:
+    """Whether a writer has an origin and resends; every fourth writer has none."""
+    return writer % 4 != 3
+
+
 class Batch(Protocol):
     """The noted properties of a batch."""
 

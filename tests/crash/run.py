@@ -16,7 +16,7 @@ from random import Random
 from tests.crash.campaign import Campaign
 from tests.crash.checking import TableCheck
 from tests.crash.history import History, now_s
-from tests.crash.ledger import WriterLedger
+from tests.crash.ledger import WriterLedger, has_origin
 from tests.crash.reading import ROOT, Reader, SparkFailed, read_spark
 from tests.crash.report import Extent, Report
 from tests.crash.rows import TABLES
@@ -83,7 +83,7 @@ def _ledgers(world: World, extent: Extent) -> list[WriterLedger]:
     ledgers = []
     for number in range(extent.writers):
         path = world.folder / "ledgers" / f"writer-{number}.ledger"
-        ledger = WriterLedger(path, number, resends=number % 2 == 0)
+        ledger = WriterLedger(path, number, resends=has_origin(number))
         ledger.update()
         ledgers.append(ledger)
     return ledgers

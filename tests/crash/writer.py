@@ -1,9 +1,9 @@
 """A writer over all rounds, and a reader that only observes.
 
 A note is always written before a batch is sent and after its answer has arrived
-(:mod:`tests.crash.ledger`). Even writers have an origin: after a crash or a time-out they resend
-unacknowledged batches, and now and then acknowledged ones. Odd writers send each batch once,
-many before the first answer. Now and then a writer reads its own rows.
+(:mod:`tests.crash.ledger`). All send many batches before the first answer. Most have an origin:
+after a crash or a time-out they resend unacknowledged batches, and now and then acknowledged ones.
+The others send each batch once. Now and then a writer reads its own rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow.flight as fl
 
 from tests.crash.history import History
-from tests.crash.ledger import Note
+from tests.crash.ledger import Note, has_origin
 from tests.crash.reading import Reader
 from tests.crash.rows import TABLES
 from tests.crash.session import (
@@ -49,7 +49,7 @@ class Writer:
         self._number = number
         self._random = random
         self._rows_per_s = rows_per_s
-        self._origin = self.name if number % 2 == 0 else None
+        self._origin = self.name if has_origin(number) else None
         history = History(folder / "history")
         self._note = Note(folder / f"{self.name}.ledger", number, history)
         self._reader = Reader(history, self.name, CLIENT_TIMEOUT_S)

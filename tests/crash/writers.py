@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.history import History
-from tests.crash.ledger import WriterLedger
+from tests.crash.ledger import WriterLedger, has_origin
 from tests.crash.writer import name_of
 
 COMMAND = [sys.executable, "-m", "tests.crash.client_process"]
@@ -36,7 +36,7 @@ class Writers:
         self.history = History(folder / "history")
         self._idle = [name_of(w) for w in range(writers)] + [f"r{p}" for p in range(processes)]
         self.ledgers = [
-            WriterLedger(folder / f"{name_of(w)}.ledger", w, resends=w % 2 == 0)
+            WriterLedger(folder / f"{name_of(w)}.ledger", w, resends=has_origin(w))
             for w in range(writers)
         ]
         self._round = 0
