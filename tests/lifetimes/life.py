@@ -4,7 +4,8 @@
     burst N      as many batches at once                       rotate   a new log segment, prune
     persist      everything buffered                           clean    versions, unlisted files
 
-The parts are wired as in ``ingester.daemon.process``, without gRPC, HTTP and signals.
+All batches are one origin's. A life first sends again what earlier ones left unanswered. The parts
+are wired as in ``ingester.daemon.process``, without gRPC, HTTP and signals.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.startup import log_settings
 from ingester.errors import IngesterError
 from ingester.observability.metrics import Metrics
+from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.query.ticket import Ticket
+from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
-from ingester.write.stream import Outcome, Write, WriteStream
+from ingester.write.sender import Awaits, Sender
+from ingester.write.stream import Outcome, WriteStream
 from ingester.write.streams import Target
 from persist.manifest import (
     Manifest,
@@ -54,6 +58,7 @@ from wal import Log
 from wal.errors import LogError
 
 TABLE = ("ns", "t")
+ORIGIN = "source"
 FOLDER = Path("/log")
 DAY_US = 86_400_000_000
 DAYS = 3
@@ -130,7 +135,7 @@ class _Life:
         )
         self.runtime: Runtime
         self.drain: Drain
-        self.stream: WriteStream | None = None
+        self.sender: Sender | None = None
         self._deliver: Callable[[list[Outcome]], None]
 
     async def live(self, script: Sequence[Step], end: str) -> None:
@@ -211,25 +216,34 @@ class _Life:
             assert (told.buffers, told.bytes, told.tables) == (0, 0, 0)
         await self._query()
         await self.drain.asked(undo=True, wait_s=0.0)
-        self.stream = None
+        self.sender = None
+
+    async def _opened(self) -> Sender:
+        if self.machine.keyed:
+            await self.runtime.tables.catalog.create(*TABLE, KEYED)
+        # The log's thread answers before the event loop has applied the logged operation.
+        token, writes = trio.lowlevel.current_trio_token(), self.runtime.write.writes
+        stream = await writes.open(
+            Target(*TABLE, ORIGIN),
+            SCHEMA,
+            lambda some: token.run_sync_soon(lambda: self._deliver(some)),
+            checked=0,
+        )
+        assert isinstance(stream, WriteStream)
+        return Sender(
+            stream,
+            OperationMaker(1 << 20),
+            lambda *begun: trio.from_thread.run(writes.begin, *begun),
+            lambda *asked: trio.from_thread.run(writes.decide, *asked),
+            lambda nbytes: None,
+        )
 
     async def _write(self, sizes: list[int]) -> None:
-        """Send batches of these sizes, all before waiting for the first answer."""
-        if self.stream is None:
-            if self.machine.keyed:
-                await self.runtime.tables.catalog.create(*TABLE, KEYED)
-            # The log's thread answers before the event loop has applied the logged operation.
-            token = trio.lowlevel.current_trio_token()
-            opened = await self.runtime.write.writes.open(
-                Target(*TABLE),
-                SCHEMA,
-                lambda some: token.run_sync_soon(lambda: self._deliver(some)),
-                checked=0,
-            )
-            assert isinstance(opened, WriteStream)
-            self.stream = opened
-        stream, model = self.stream, self.machine.model
-        sent = [model.send(rows) for rows in sizes]
+        """Send what is unanswered and batches of these sizes, all before the first answer."""
+        if self.sender is None:
+            self.sender = await self._opened()
+        sender, model = self.sender, self.machine.model
+        sent = [*model.unanswered(), *(model.send(rows) for rows in sizes)]
         answered = trio.Event()
         outcomes: list[Outcome] = []
 
@@ -241,17 +255,12 @@ class _Life:
             if len(outcomes) == len(sent):
                 answered.set()
 
+        def send() -> None:
+            for numbers in sent:
+                sender.send(_batch(numbers), _metadata(numbers), Awaits.NOTHING)
+
         self._deliver = deliver
-        for numbers in sent:
-            if len(numbers) % 3:
-                write = Write(stream)
-                write.stored_bytes = stream.admit(100 * len(numbers), None)
-                write.batch = _batch(numbers)
-                stream.append(write, here=False)
-            else:
-                operation = OperationMaker(1 << 20).make(stream.plan, _batch(numbers))
-                stream.admit_operation(operation)
-                stream.append(Write(stream), operation, here=False)
+        await trio.to_thread.run_sync(send)
         with trio.fail_after(30):
             await answered.wait()
         # As every caller from another thread does first.
@@ -284,6 +293,12 @@ def _exists(store: CrashStore) -> bool:
         return Manifest(store, *TABLE).head() > 0
     except TableNotFound:
         return False
+
+
+def _metadata(numbers: range) -> ReceivedMetadata:
+    """The sequence of a batch, and often a state, with which it is not coalesced with others."""
+    state = SourceCheckpoint("all", b"%d" % numbers.stop) if len(numbers) % 3 == 0 else None
+    return ReceivedMetadata(numbers.start, state)
 
 
 def _batch(numbers: range) -> pa.RecordBatch:

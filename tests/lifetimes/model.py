@@ -2,7 +2,7 @@
 
 An operation is a range of numbers. Once acknowledged or seen by a query, it is present
 permanently, completely and once. An operation that was only sent is present completely or not at
-all.
+all; it is sent again, and is there once nevertheless.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ class Model:
     sent: dict[int, range] = field(default_factory=dict)
     promised: set[int] = field(default_factory=set)
     """First numbers of the acknowledged or seen operations."""
+    answered: set[int] = field(default_factory=set)
+    """First numbers of the acknowledged operations."""
 
     def send(self, rows: int) -> range:
         """Return the numbers of a new operation."""
@@ -30,7 +32,12 @@ class Model:
 
     def acknowledged(self, numbers: range) -> None:
         """Record an acknowledgement."""
+        self.answered.add(numbers.start)
         self.promised.add(numbers.start)
+
+    def unanswered(self) -> list[range]:
+        """Return the operations that were sent and not acknowledged, oldest first."""
+        return [numbers for first, numbers in self.sent.items() if first not in self.answered]
 
     def seen(self, numbers: Iterable[int]) -> None:
         """Record the rows of a query's answer.
