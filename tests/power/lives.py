@@ -3,7 +3,8 @@
     start ─▶ check ─▶ write, persist, read ─▶ power cut ─▶ kill ─▶ mount the survivors ─▶ start …
 
 A row counts as acknowledged when its answer has arrived, and as read when an answered query
-contained it. After the cut both must exist once, and no unsent row.
+contained it. After the cut both must exist once, and no unsent row. Each writer has an origin and
+sends again what is unanswered, whether or not that has survived.
 """
 
 from __future__ import annotations
@@ -24,20 +25,17 @@ import pyarrow.flight as fl
 from tests.drivers.daemon import ROOT, Daemon, DaemonEnded, Launch
 from tests.power.rows import (
     ERRORS,
-    SCHEMA,
-    TABLE,
     by_writer,
     create_table,
-    make_rows,
-    metadata_of,
     not_once,
     query_all,
     state_of,
 )
+from tests.power.source import Source
 
 WRITERS = 3
 STATED = (1, 2)
-"""Writers whose batches carry a state; batches of others may be combined into one operation."""
+"""Writers whose batches carry a state; small batches of others share records of the log."""
 SETTINGS: dict[str, object] = {
     "wal__segment_bytes": "128KiB",
     "persist__max_age": "300ms",
@@ -80,8 +78,7 @@ class Campaign:
         self._mount_point = folder / "mount"
         self._mount_point.mkdir(parents=True)
         self._launch = PoweredLaunch(self._mount_point, folder, root)
-        self._sent = [0] * WRITERS
-        self._acknowledged = [0] * WRITERS
+        self._sources = [Source(w, seed, stated=w in STATED) for w in range(WRITERS)]
         self._read = [0] * WRITERS
 
     def run(self, lives: int) -> Tally:
@@ -123,7 +120,7 @@ class Campaign:
 
     def _work(self, daemon: Daemon, files: _Files) -> None:
         ended = threading.Event()
-        work: list[Any] = [lambda w=w: self._write(daemon, w, ended) for w in range(WRITERS)]
+        work: list[Any] = [lambda s=s: self._write(daemon, s, ended) for s in self._sources]
         work += [lambda: self._persist(daemon, ended), lambda: self._query(daemon, ended)]
         threads = [threading.Thread(target=each) for each in work]
         for thread in threads:
@@ -134,27 +131,13 @@ class Campaign:
         daemon.kill()
         for thread in threads:
             thread.join()
-        self.tally.acknowledged = sum(self._acknowledged)
+        self.tally.acknowledged = sum(source.acknowledged for source in self._sources)
+        self.tally.operations = sum(source.operations for source in self._sources)
         self.tally.read = sum(self._read)
 
-    def _write(self, daemon: Daemon, writer: int, ended: threading.Event) -> None:
-        dice = random.Random(writer)
+    def _write(self, daemon: Daemon, source: Source, ended: threading.Event) -> None:
         with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
-            stream, answers = client.do_put(fl.FlightDescriptor.for_path(*TABLE), SCHEMA)
-            while not ended.is_set():
-                first = self._sent[writer]
-                count = dice.choice((1, 2, 40))
-                self._sent[writer] += count
-                rows = make_rows(writer, first, count)
-                if writer in STATED:
-                    stream.write_with_metadata(rows, metadata_of(writer, first + count))
-                else:
-                    stream.write_batch(rows)
-                answer = answers.read()
-                if not answer:
-                    return
-                self._acknowledged[writer] = first + count
-                self.tally.operations += 1
+            source.write(client, ended)
 
     def _persist(self, daemon: Daemon, ended: threading.Event) -> None:
         with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
@@ -180,20 +163,19 @@ class Campaign:
             return
         faults = self.tally.faults
         for writer, numbers in enumerate(by_writer(table, WRITERS)):
-            rows = len(numbers)
+            rows, source = len(numbers), self._sources[writer]
             faults += not_once(writer, numbers)
             for what, least in (
-                ("acknowledged", self._acknowledged[writer]),
+                ("acknowledged", source.acknowledged),
                 ("read by a query", self._read[writer]),
             ):
                 if rows < least:
                     faults.append(f"writer {writer}: {least} rows were {what}, {rows} are there")
             if (states[writer] or 0) != (rows if writer in STATED else 0):
                 faults.append(f"writer {writer}: state {states[writer]}, {rows} rows are there")
-            if rows > self._sent[writer]:
-                faults.append(f"writer {writer}: {rows} rows, {self._sent[writer]} were sent")
-            # Surviving unacknowledged rows are promised after this check.
-            self._sent[writer] = self._acknowledged[writer] = self._read[writer] = rows
+            if rows > source.sent:
+                faults.append(f"writer {writer}: {rows} rows, {source.sent} were sent")
+            self._read[writer] = rows
 
 
 class _Files:

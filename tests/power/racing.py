@@ -10,7 +10,6 @@ its log and the table.
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from pathlib import Path
@@ -25,14 +24,13 @@ from tests.drivers.daemon import ROOT, Daemon, Launch
 from tests.power.lives import Tally
 from tests.power.rows import (
     ERRORS,
-    SCHEMA,
     TABLE,
     by_writer,
     create_table,
-    make_rows,
     not_once,
     query_all,
 )
+from tests.power.source import Source
 
 DAEMONS = 2
 ROUND_S = 0.7
@@ -54,7 +52,6 @@ class Race:
 
     def __init__(self, folder: Path, seed: int, root: Path = ROOT) -> None:
         self.tally = Tally()
-        self._dice = random.Random(seed)
         self._store_url = f"file://{folder}/store"
         self._launches = [
             RootedLaunch(
@@ -64,7 +61,7 @@ class Race:
             )
             for number in range(DAEMONS)
         ]
-        self._acknowledged = [0] * DAEMONS
+        self._sources = [Source(number, seed) for number in range(DAEMONS)]
 
     def run(self, rounds: int) -> Tally:
         """Run rounds until their number is reached or one ends with a fault."""
@@ -77,6 +74,10 @@ class Race:
                 self._race(daemons)
                 self._check(clients)
         return self.tally
+
+    @property
+    def _acknowledged(self) -> int:
+        return sum(source.acknowledged for source in self._sources)
 
     def _race(self, daemons: list[Daemon]) -> None:
         ended = threading.Event()
@@ -91,21 +92,15 @@ class Race:
         ended.set()
         for thread in threads:
             thread.join()
-        self.tally.acknowledged = sum(self._acknowledged)
+        self.tally.acknowledged = self._acknowledged
+        self.tally.operations = sum(source.operations for source in self._sources)
 
     def _write(self, writer: int, daemon: Daemon, ended: threading.Event) -> None:
-        with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
-            stream, answers = client.do_put(fl.FlightDescriptor.for_path(*TABLE), SCHEMA)
-            while not ended.is_set():
-                count = self._dice.choice((1, 2, 40))
-                stream.write_batch(make_rows(writer, self._acknowledged[writer], count))
-                if not answers.read():
-                    self.tally.faults.append(f"writer {writer}: the stream ended")
-                    return
-                self._acknowledged[writer] += count
-                self.tally.operations += 1
-            stream.done_writing()
-            stream.close()
+        try:
+            with fl.connect(daemon.flight) as client:
+                self._sources[writer].write(client, ended)
+        except ERRORS as exc:
+            self.tally.faults.append(f"writer {writer}: {exc}")
 
     def _persist(self, number: int, daemon: Daemon, ended: threading.Event) -> None:
         with contextlib.suppress(*ERRORS), fl.connect(daemon.flight) as client:
@@ -127,7 +122,7 @@ class Race:
     def _seen_by(self, client: fl.FlightClient) -> pa.Table:
         """Return a daemon's rows once it has read the other's last version."""
         until = time.monotonic() + SEES_WITHIN_S
-        while (found := query_all(client)).num_rows < sum(self._acknowledged):
+        while (found := query_all(client)).num_rows < self._acknowledged:
             if time.monotonic() > until:
                 break
         return found
@@ -142,7 +137,8 @@ class Race:
     def _count(self, where: str, table: pa.Table) -> None:
         for writer, numbers in enumerate(by_writer(table, DAEMONS)):
             problems = not_once(writer, numbers)
-            if len(numbers) != self._acknowledged[writer]:
-                missing = f"{self._acknowledged[writer]} rows were acknowledged"
+            acknowledged = self._sources[writer].acknowledged
+            if len(numbers) != acknowledged:
+                missing = f"{acknowledged} rows were acknowledged"
                 problems.append(f"writer {writer}: {missing}, {len(numbers)} are there")
             self.tally.faults += [f"{where}: {problem}" for problem in problems]

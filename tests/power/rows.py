@@ -33,10 +33,13 @@ def create_table(client: fl.FlightClient) -> None:
     list(client.do_action(fl.Action("create_table", json.dumps(body).encode())))
 
 
-def metadata_of(writer: int, rows: int) -> bytes:
-    """The metadata of a writer's batch, whose state is the number of its rows."""
-    state = base64.b64encode(str(rows).encode()).decode()
-    return json.dumps({"checkpoint": {"partition": f"w{writer}", "state": state}}).encode()
+def metadata_of(writer: int, sequence: int, rows: int | None) -> bytes:
+    """The metadata of a writer's batch, whose state is the number of its rows, if given."""
+    told: dict[str, object] = {"sequence": sequence}
+    if rows is not None:
+        state = base64.b64encode(str(rows).encode()).decode()
+        told["checkpoint"] = {"partition": f"w{writer}", "state": state}
+    return json.dumps(told).encode()
 
 
 def state_of(client: fl.FlightClient, writer: int) -> int | None:
