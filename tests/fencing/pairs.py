@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -25,7 +26,16 @@ from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
 from tests.drivers.daemon import ROOT, Daemon
 from tests.drivers.warm import warm
-from tests.drivers.wire import ARROW_AND_FLIGHT, DAY_US, NOON_US, Table, events, persist, put
+from tests.drivers.wire import (
+    ARROW_AND_FLIGHT,
+    DAY_US,
+    NOON_US,
+    Stream,
+    Table,
+    events,
+    persist,
+    writing,
+)
 
 NEVER = "1h"
 
@@ -98,9 +108,15 @@ def ask_to_persist(daemon: Daemon, table: Table) -> None:
 
 
 def write(daemon: Daemon, table: Table, *batches: pa.RecordBatch) -> None:
-    """Write batches, each acknowledged before this returns."""
-    with fl.connect(daemon.flight) as client:
-        assert all(answer["accepted"] for answer in put(client, table, *batches))
+    """Write batches of a new origin, sent at once; all are acknowledged before this returns."""
+    with (
+        fl.connect(daemon.flight) as client,
+        Stream(client, writing(table, f"writer-{uuid4()}"), batches[0].schema) as stream,
+    ):
+        for sequence, batch in enumerate(batches):
+            stream.send(batch, {"sequence": sequence})
+        answers = stream.rest()
+    assert [answer["accepted"] for answer in answers] == [True] * len(batches)
 
 
 def on_day(day: int, first: int, count: int) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ import pytest
 
 from persist.manifest import Manifest
 from tests.drivers.daemon import DaemonEnded
-from tests.drivers.wire import Stream, create, delete, events, path, persist, rows
+from tests.drivers.wire import Stream, create, delete, events, path, persist, rows, writing
 from tests.fencing.pairs import (
     adopt,
     adopted_rows,
@@ -108,10 +108,14 @@ def persist_one(flight: str) -> None:
 def test_a_daemon_that_runs_on_a_copy_is_fenced_by_the_adoption(tmp_path: Path) -> None:
     """Otherwise both would commit under one identity, as no daemon has replaced it."""
     with start(tmp_path, "first") as first:
-        write(first, TABLE, events(0, 10))
-        shutil.copytree(first.data_dir, tmp_path / "copy")
-        assert adopted_rows(tmp_path, "copy") == 10
-        write(first, TABLE, events(10, 10))
+        with (
+            fl.connect(first.flight) as client,
+            Stream(client, writing(TABLE, "source"), events(0, 10).schema) as stream,
+        ):
+            stream.write(events(0, 10), {"sequence": 0})
+            shutil.copytree(first.data_dir, tmp_path / "copy")
+            assert adopted_rows(tmp_path, "copy") == 10
+            stream.write(events(10, 10), {"sequence": 1})
         with fenced(first):
             ask_to_persist(first, TABLE)
         assert adopt(tmp_path, "first")[TABLE]["rows"] == 10

@@ -1,6 +1,6 @@
 """Load on three tables, from threads that survive kills of the daemon.
 
-events    appended, partitioned; columns are added over time
+events    appended in many small batches, partitioned; columns are added over time
 accounts  keyed: upserts and deletes; a column is added
 moved     keyed and replicated: inserts, updates, moved keys, deletes, in transactions
 """
@@ -84,7 +84,8 @@ class Load:
                 columns += 1
             for number in range(columns):
                 rows[f"c{number}"] = [float(i) for i in ids]
-            client.write(NAMESPACE, "events", pa.table(rows))
+            batches = pa.table(rows).to_reader(max_chunksize=rng.randint(1, 50))
+            client.write(NAMESPACE, "events", batches)
             self.written["events"] += count
             next_id += count
             self._stop.wait(rng.random() * 0.02)

@@ -11,6 +11,8 @@ import threading
 from datetime import datetime
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from ingester.client import Client
 from ingester.pushes.driver import utc_now
 from ingester.pushes.record import PushRecord
@@ -112,7 +114,8 @@ class Streaming:
                         continue
                     rows = range(number, number + BATCH)
                     sent_at = utc_now()
-                    client.write(NAMESPACE, TABLE, streamed(rows))
+                    one_by_one = pa.Table.from_batches([streamed(rows)]).to_reader(1)
+                    client.write(NAMESPACE, TABLE, one_by_one)
                     self._sent.append(Sent(rows, sent_at, utc_now()))
                     number += BATCH
                     self._end.wait(EVERY_S)

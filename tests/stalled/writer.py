@@ -2,8 +2,9 @@
 
     stdout:  {"at": 12.25, "batches": 812, "sent": {"1": 4070}, "acknowledged": {"1": 4060}}   often
 
-A writer sends its next batch when the last one is acknowledged. At any time ``sent`` is an upper
-bound and ``acknowledged`` a lower bound. The process ends with its standard input.
+A writer sends a few small batches at once, and the next ones when these are acknowledged. At any
+time ``sent`` is an upper bound and ``acknowledged`` a lower bound. The process ends with its
+standard input.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ import sys
 import threading
 import time
 
-import pyarrow.flight as fl
+import pyarrow as pa
 
-from tests.stalled.rows import NAMESPACE, SCHEMA, TABLE, batch_of
+from ingester.client import Client
+from tests.stalled.rows import NAMESPACE, TABLE, batch_of
 
 EVERY_S = 0.1
+AT_ONCE = 4
 
 
 class Writer:
-    """One writer with its own stream."""
+    """One writer with its own client."""
 
     def __init__(self, number: int, rows: int) -> None:
         self.number = number
@@ -32,17 +35,13 @@ class Writer:
 
     def write(self, endpoint: str, ended: threading.Event) -> None:
         """Write until ``ended`` is set."""
-        with fl.connect(endpoint) as client:
-            path = fl.FlightDescriptor.for_path(NAMESPACE, TABLE)
-            stream, answers = client.do_put(path, SCHEMA)
+        with Client(endpoint) as client:
             while not ended.is_set():
-                batch = batch_of(self.number, self.sent, self._rows)
+                rows = pa.Table.from_batches([batch_of(self.number, self.sent, self._rows)])
                 self.sent += self._rows
-                stream.write_batch(batch)
-                assert answers.read() is not None
+                batches = rows.to_reader(max_chunksize=max(1, self._rows // AT_ONCE))
+                self.batches += client.write(NAMESPACE, TABLE, batches).batches
                 self.acknowledged += self._rows
-                self.batches += 1
-            stream.close()
 
 
 def main(endpoint: str, writers: int, rows: int) -> None:
