@@ -6,8 +6,10 @@
 
 The previous owner sees this in its next commit and flushes nothing from ``n`` on; what it has
 below remains its to flush. The same holds for this daemon, so every stream first looks at the
-manifest: the origin may have moved meanwhile. Streams that wait at the same time share a commit
-(tests/origins). Event loop only.
+manifest: the origin may have moved meanwhile. Before that, it waits for what earlier streams have
+on its way to the log: applied after a claim, that would make duplicates of all that lies below it
+(tests/origins/test_under_way). Streams that wait at the same time share a commit (tests/origins).
+Event loop only.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.errors import Saturated, StoreUnreachable
-from ingester.origins.origin_table import OriginTable
+from ingester.origins.origin_table import Fates, OriginTable
 from ingester.origins.registry import Origins
 from ingester.tables.claims import Claims
 from ingester.tables.commits import Commits
@@ -83,6 +85,7 @@ class OriginTakeover:
             Saturated: the origin moved too often while its rows were in no file.
         """
         origin_table = self.origins.table(name, table.key)
+        await _nothing_under_way(origin_table.fates)
         asked_at = trio.current_time()
         if not origin_table.owns(first):
             firsts = self._wanted.setdefault(table.key, {})
@@ -178,6 +181,17 @@ class OriginTakeover:
         known = state.origins.get(one.name) or one.unknown_origin(self._process)
         done = self.origins.done(one, self._process, state.writers)
         return taken_over(known, self._process, begin, now, done, one.held())
+
+
+async def _nothing_under_way(fates: Fates) -> None:
+    while fates.under_way:
+        ended = trio.Event()
+
+        def hear(error: BaseException | None, ended: trio.Event = ended) -> None:
+            ended.set()
+
+        fates.await_first(-1, hear)  # no sequence: this is the repeat of none
+        await ended.wait()
 
 
 def _takes_from_others(known: OriginAction | None, begin: int, process: Process) -> bool:

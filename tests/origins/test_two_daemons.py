@@ -2,8 +2,8 @@
 
 A client writes to two daemons in turn. Its streams begin at the first sequence that no daemon
 has, or earlier, and leave gaps. It repeats batches that were not acknowledged, or only by a
-daemon that it has left. Between streams, daemons flush, are killed, lose their disks, begin
-segments and read the manifest.
+daemon that it has left. Between streams, and while batches wait for the log, daemons flush, are
+killed, lose their disks, begin segments and read the manifest.
 """
 
 from __future__ import annotations
@@ -23,12 +23,23 @@ IDLE_S = 10.0
 
 
 class Stream(NamedTuple):
-    """Begin ``back`` batches before the first missing one; new batches leave a ``gap``."""
+    """Begin ``back`` batches before the first missing one; new batches leave a ``gap``.
+
+    The last ``ahead`` batches are not answered yet; ``unread``: nor are they read.
+    """
 
     daemon: int
     back: int
     batches: int
     gap: int
+    ahead: int = 0
+    unread: bool = False
+
+
+class Write(NamedTuple):
+    """Read what was sent ahead, write and answer it, also of a stream that the client has left."""
+
+    daemon: int
 
 
 class Persist(NamedTuple):
@@ -40,9 +51,10 @@ class Persist(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """Kill the daemon; its log remains."""
+    """Kill the daemon; its log remains. ``logged``: what was queued is in it."""
 
     daemon: int
+    logged: bool = False
 
 
 class Stop(NamedTuple):
@@ -73,7 +85,7 @@ class Expire(NamedTuple):
     """Flush everything after a long pause; an origin with no missing rows is forgotten."""
 
 
-Op = Stream | Persist | Kill | Stop | Lose | Roll | Refresh | Expire
+Op = Stream | Write | Persist | Kill | Stop | Lose | Roll | Refresh | Expire
 Holder = tuple[int, int]
 """(daemon, which of its disks)"""
 
@@ -88,6 +100,8 @@ class World:
         self.held_by: dict[int, Holder] = {}
         """Acknowledged batches, which need not be repeated."""
         self.newest = -1
+        self.awaited: tuple[int, list[int]] | None = None
+        """The daemon of the client's stream, and the batches without an answer."""
 
     def do(self, op: Op) -> None:
         if isinstance(op, Expire):
@@ -95,6 +109,9 @@ class World:
             return
         daemon = self.daemons[op.daemon]
         if isinstance(op, Kill):
+            self.hang_up(op.daemon)
+            if op.logged:
+                daemon.cut()
             daemon.kill()
         elif isinstance(op, Lose):
             self.lose(op.daemon)
@@ -107,7 +124,10 @@ class World:
                 daemon.persist(PARTITIONS[op.partition], oldest=op.oldest)
             elif isinstance(op, Roll):
                 daemon.roll()
+            elif isinstance(op, Write):
+                self.write(op.daemon)
             elif isinstance(op, Stop):
+                self.write(op.daemon)
                 daemon.stop()
             else:
                 daemon.refresh()
@@ -121,10 +141,34 @@ class World:
             # The client has moved to another daemon with all of these, and repeats them there.
             if sequence >= sequences[0] and self.held_by.get(sequence) != holder:
                 self.held_by.pop(sequence, None)
-        for sequence in sequences:
+        answered = len(sequences) - op.ahead
+        for sequence in sequences[: max(0, answered)]:
             verdict = daemon.send(sequence)
             assert verdict is not OriginVerdict.FOREIGN, (sequence, verdict, self.store.origin)
             self.held_by[sequence] = holder
+        ahead = sequences[max(0, answered) :]
+        daemon.send_ahead(ahead, unread=op.unread)
+        self.awaited = (op.daemon, ahead)
+
+    def write(self, index: int) -> None:
+        """The client hears the answers of its own stream only."""
+        daemon = self.daemons[index]
+        accepted = daemon.write()
+        if self.awaited is not None and self.awaited[0] == index:
+            for sequence in set(self.awaited[1]).intersection(accepted):
+                self.held_by[sequence] = (index, daemon.disk)
+            self.hang_up(index)
+        told = [
+            sequence
+            for sequence, holder in self.held_by.items()
+            if holder == (index, daemon.disk) and sequence <= daemon.settled
+        ]
+        assert all(self.in_files(sequence) for sequence in told), (told, self.store.rows)
+
+    def hang_up(self, index: int) -> None:
+        """The client's stream ends, if it is at this daemon."""
+        if self.awaited is not None and self.awaited[0] == index:
+            self.awaited = None
 
     def to_send(self, op: Stream) -> list[int]:
         missing = (
@@ -147,10 +191,13 @@ class World:
         for sequence, holder in list(self.held_by.items()):
             if holder == (index, daemon.disk) and not self.in_files(sequence):
                 del self.held_by[sequence]
+        self.hang_up(index)
         daemon.kill()
         daemon.lose_disk()
 
     def expire(self) -> None:
+        for index in (0, 1):
+            self.do(Write(index))
         for index in (0, 1, 0, 1):
             self.persist_all(index)
         if not all(self.in_files(sequence) for sequence in self.batches):
@@ -164,6 +211,8 @@ class World:
 
     def finish(self) -> None:
         """Let both daemons flush everything that is theirs to commit."""
+        for index in (0, 1):
+            self.do(Write(index))
         for index in (0, 1, 0, 1):
             self.persist_all(index)
             self.do(Kill(index))
@@ -199,8 +248,18 @@ DAEMON, PARTITION = st.integers(0, 1), st.integers(0, 1)
 OPS = st.one_of(
     # Mostly streams, as they make an origin move.
     *3 * [st.builds(Stream, DAEMON, st.integers(0, 3), st.integers(1, 3), st.integers(0, 2))],
+    st.builds(
+        Stream,
+        DAEMON,
+        st.integers(0, 3),
+        st.integers(1, 3),
+        st.integers(0, 2),
+        st.integers(1, 3),
+        st.booleans(),
+    ),
+    st.builds(Write, DAEMON),
     st.builds(Persist, DAEMON, PARTITION, st.booleans()),
-    st.builds(Kill, DAEMON),
+    st.builds(Kill, DAEMON, st.booleans()),
     st.builds(Stop, DAEMON),
     st.builds(Lose, DAEMON),
     st.builds(Roll, DAEMON),

@@ -1,11 +1,11 @@
 """A model of which daemon commits which rows: two daemons, one origin, tables of two partitions.
 
-    open ──▶ send ──▶ log ──▶ buffers ──flush──▶ files, in versions of the one manifest
-                       └─replay─▲     after a kill; a lost disk has no log
+    open ──▶ send ──▶ queue ──▶ log ──▶ buffers ──flush──▶ files, in versions of the one manifest
+                                 └─replay─▲     after a kill; a lost disk has no log
 
 The daemons' own code judges batches, claims sequences, takes origins over and skips rows. All
 other parts are as simple as possible. Everything runs sequentially; a daemon knows the versions
-of the other one only as of its last refresh.
+of the other one only as of its last refresh, and anything may happen while batches are queued.
 """
 
 from __future__ import annotations
@@ -171,8 +171,16 @@ class Daemon:
         """Lose everything but the log."""
         self.up = False
 
+    def cut(self) -> None:
+        """Be killed when what is queued is in the log, and nothing more."""
+        if self.up:
+            for sequence in self._queued:
+                self._log_of(sequence, {TABLE: partitions_of(sequence)})
+        self.kill()
+
     def stop(self) -> None:
         """Flush everything, and close the tables."""
+        self.write()
         for key in self._tables:
             self.persist_table(key)
         self.refresh()
@@ -201,6 +209,9 @@ class Daemon:
         self._ops: dict[BufferHandle, list[tuple[int, int]]] = {}
         self._table_of: dict[BufferHandle, TableBuffer] = {}
         self._begun: dict[TableKey, int] = {}
+        self._stream: object = None
+        self._unread: list[int] = []
+        self._queued: list[int] = []
 
     # The log
 
@@ -293,6 +304,9 @@ class Daemon:
     def open(self, first: int, key: TableKey = TABLE) -> None:
         """Mirrors `OriginTakeover.take`: sequences from ``first`` can be judged after this call."""
         origin_table, process = self._origin_table(key), (self.id, self._epoch)
+        if key == TABLE:  # what the former stream has not read is not written any more
+            self._stream, self._unread = object(), []
+            self._write_queued()
         if origin_table.owns(first):
             self.refresh()
         for _ in range(AT_MOST):
@@ -318,10 +332,61 @@ class Daemon:
 
     def send(self, sequence: int) -> OriginVerdict:
         """Judge a batch, and add it to the log and to buffers if it is new."""
+        if self._queue(sequence):
+            self._write_queued()
+            return OriginVerdict.NEW
+        # It waits for what is under way.
+        self._write_queued()
         verdict = self._verdict(TABLE, sequence)
         if verdict is OriginVerdict.NEW:
             self._write(sequence, {TABLE: partitions_of(sequence)})
         return verdict
+
+    def send_ahead(self, sequences: Iterable[int], *, unread: bool) -> None:
+        """Send batches that are answered by :meth:`write`. ``unread``: they are judged there."""
+        self._unread += sequences
+        if not unread:
+            self._read()
+
+    @property
+    def settled(self) -> int:
+        """Up to where all is in files, as the next answer tells it; -1 for nothing."""
+        settled = self._origins.get(NAME).settled_sequence
+        return -1 if settled is None else settled
+
+    def write(self) -> list[int]:
+        """Read what was sent ahead and write the queue; return the sequences that are accepted."""
+        self._read()
+        accepted = self._write_queued()
+        unread, self._unread = self._unread, []
+        for sequence in unread:
+            if self.send(sequence) is OriginVerdict.FOREIGN:
+                break  # which ends the stream
+            accepted.append(sequence)
+        return accepted
+
+    def _read(self) -> None:
+        while self._unread and self._queue(self._unread[0]):
+            del self._unread[0]
+
+    def _queue(self, sequence: int) -> bool:
+        """Mirrors `WriteStream.append`: queue a batch that needs no decision."""
+        origin, spec_id = self._origins.get(NAME), DEFINITION.spec_id
+        if sequence <= (-1 if (done := origin.settled_sequence) is None else done):
+            return False
+        if not self._origin_table(TABLE).reserve(sequence, spec_id, self._stream):
+            return False
+        self._queued.append(sequence)
+        return True
+
+    def _write_queued(self) -> list[int]:
+        queued, self._queued = self._queued, []
+        fates = self._origin_table(TABLE).fates
+        for sequence in queued:
+            for logged in self._log_of(sequence, {TABLE: partitions_of(sequence)}):
+                self._apply(self._segment, logged)
+            fates.end(sequence, None)
+        return queued
 
     def transact(
         self, sequence: int, changes: Mapping[TableKey, Sequence[PartitionKey]]
@@ -351,6 +416,14 @@ class Daemon:
     def _write(
         self, sequence: int, changes: Mapping[TableKey, Sequence[PartitionKey]]
     ) -> list[Row]:
+        record = self._log_of(sequence, changes)
+        for logged in record:
+            self._apply(self._segment, logged)
+        return [Row(sequence, part, one.table) for one in record for part in one.partitions]
+
+    def _log_of(
+        self, sequence: int, changes: Mapping[TableKey, Sequence[PartitionKey]]
+    ) -> list[Logged]:
         record = []
         for key, partitions in changes.items():
             self._seq += 1
@@ -358,9 +431,7 @@ class Daemon:
             parts = tuple(each for each in partitions if each not in covered)
             record.append(Logged(self._epoch, self._seq, sequence, parts, key))
         self._log[self._segment].append(tuple(record))
-        for logged in record:
-            self._apply(self._segment, logged)
-        return [Row(sequence, part, one.table) for one in record for part in one.partitions]
+        return record
 
     def _origin_table(self, key: TableKey) -> OriginTable:
         return self._origins.table(NAME, key)
