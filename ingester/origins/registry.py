@@ -68,8 +68,10 @@ class KnownOrigin:
         """Record an operation; ``waits`` if it is buffered."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
             self.memory_sequence = sequence
-        if not waits or (self._durable is not None and sequence <= self._durable):
+        if not waits:
             self._stale = True
+        elif self._durable is not None and sequence <= self._durable:
+            self._settle()  # at once, as a stream's thread tells it as it is
 
     def note_settled(self) -> None:
         """Record that rows left a buffer for committed files."""
@@ -79,8 +81,8 @@ class KnownOrigin:
         """Record that a manifest says everything up to this sequence is in files."""
         if durable is None:
             return
-        self._durable = durable if self._durable is None else max(durable, self._durable)
         self.note_applied(durable, waits=False)
+        self._settle(durable)  # at once: rows of another table may wait below it
 
     def first_waiting(self, besides: frozenset[Hashable] = NOBODY) -> int:
         """Return the lowest sequence in a buffer other than these, over all tables."""
@@ -90,7 +92,8 @@ class KnownOrigin:
     def _tenures(self) -> list[Tenure]:
         return [tenure for each in self.tables.values() for tenure in each.tenures]
 
-    def _settle(self) -> None:
+    def _settle(self, told: int | None = None) -> None:
+        """Determine the durable sequence; ``told``: what a manifest says of one table."""
         with self.lock:  # nothing begins meanwhile that is below the result
             self._stale = False
             under_way = [table.fates.oldest for table in self.tables.values()]
@@ -101,7 +104,8 @@ class KnownOrigin:
             found = [tenure.last_below(limit) for tenure in tenures]
             # Knowledge about one table says nothing about rows buffered for another, or repeated
             # rows.
-            below = [each for each in (*found, self._durable) if each is not None and each < limit]
+            every = (*found, self._durable, told)
+            below = [each for each in every if each is not None and each < limit]
             self._durable = max(below, default=None)
         if self._durable is not None:
             for tenure in tenures:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from ingester.origins.registry import Origins
+from persist.manifest.actions import OriginAction
 from persist.manifest.origins import OriginVerdict
 
 TABLES = [("n", "a"), ("n", "b")]
@@ -127,3 +128,25 @@ def test_what_is_in_files_of_one_table_says_nothing_of_rows_that_wait_in_another
     origins.note_released("buffer", origins.table("o", TABLES[1]).tenures)
     durable.append(origins.get("o").durable_sequence)
     assert durable == [100, None, 100]
+
+
+def test_what_a_manifest_tells_of_one_table_is_not_told_over_rows_that_wait_in_another() -> None:
+    """Also to those who do not look for such rows, as the threads of streams do not."""
+    origins = Origins()
+    origins.note_applied("o", TABLES[1], 7, 2, ("buffer",))
+    told = OriginAction("o", "i", 1, complete=9, ahead=())
+    origins.load(origins.table("o", TABLES[0]), told, "i")
+    assert origins.get("o").settled_sequence is None
+    origins.note_released("buffer", origins.table("o", TABLES[1]).tenures)
+    origins.load(origins.table("o", TABLES[0]), told, "i")
+    assert origins.get("o").settled_sequence == 9
+
+
+def test_rows_that_a_replay_brings_back_below_it_lower_what_is_told_as_durable() -> None:
+    origins = Origins()
+    origins.load(
+        origins.table("o", TABLES[0]), OriginAction("o", "i", 1, complete=9, ahead=()), "i"
+    )
+    assert origins.get("o").settled_sequence == 9
+    origins.note_applied("o", TABLES[1], 7, 2, ("buffer",))
+    assert origins.get("o").settled_sequence is None
