@@ -103,17 +103,18 @@ class TransactionDedup:
             OwnedElsewhere, Superseded: another writer intervened; nothing is marked.
         """
         origin_tables = [self._origins.table(origin, one.table.key) for one in tables]
-        for origin_table in origin_tables:
-            if (refusal := origin_table.refusal) is not None:
-                raise refusal
-            if not origin_table.fates.follows(sequence, None):
-                raise Superseded(
-                    f"origin {origin!r} has a stream that writes to"
-                    f" {'/'.join(origin_table.table)} at this moment",
-                    retry_after_s=1.0,
-                )
-        for origin_table in origin_tables:
-            origin_table.fates.begin(sequence)
+        with self._origins.get(origin).lock:  # no stream's thread begins one meanwhile
+            for origin_table in origin_tables:
+                if (refusal := origin_table.refusal) is not None:
+                    raise refusal
+                if not origin_table.fates.follows(sequence, None):
+                    raise Superseded(
+                        f"origin {origin!r} has a stream that writes to"
+                        f" {'/'.join(origin_table.table)} at this moment",
+                        retry_after_s=1.0,
+                    )
+            for origin_table in origin_tables:
+                origin_table.fates.begin(sequence)
 
     def end(
         self,
