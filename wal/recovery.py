@@ -35,12 +35,17 @@ class FileShrank(LogDamaged):
 
 
 class FileSource:
-    """A segment's file as a `wal.scan.Source`, read through a window. A context manager."""
+    """A segment's file as a `wal.scan.Source`, read through a window. A context manager.
+
+    Args:
+        window_bytes: the most bytes of one `read`. Each read of bytes that are not in the window
+            fills it.
+    """
 
     def __init__(self, disk: Disk, path: Path, window_bytes: int = READ_BYTES) -> None:
         self._disk = disk
         self._path = path
-        self._window = bytearray(max(window_bytes, READ_BYTES))
+        self._window = bytearray(window_bytes)
         self._view = memoryview(self._window)
         self._start = 0
         self._end = 0

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Payload bytes per chunk; a larger record is a chunk of its own. Two chunks exist at a time.
 CHUNK_BYTES = 8 << 20
+# The window for headers and small records. Payloads that are not much smaller are read past it.
+WINDOW_BYTES = 64 << 10
 # The most records of a chunk, however small they are.
 CHUNK_RECORDS = 20_000
 
@@ -74,7 +76,7 @@ class ReplayCursor:
         while self._segments:
             facts = self._segments[0]
             # Opened for every chunk, so that an abandoned replay leaves no file open.
-            with FileSource(self._disk, self._directory / facts.file) as source:
+            with FileSource(self._disk, self._directory / facts.file, WINDOW_BYTES) as source:
                 records = self._read(source, facts)
             if records:
                 return records

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -13,8 +14,12 @@ import trio.testing
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import SMALL, payloads, running
 from wal import Log, LogDamaged, LogSettings
-from wal.format import SEGMENT_HEADER_BYTES, segment_name
+from wal.disk import Disk
+from wal.format import SEGMENT_HEADER_BYTES, record_bytes, segment_name
 from wal.replay import CHUNK_BYTES, CHUNK_RECORDS
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 def test_pieces_are_bounded_in_bytes_and_hold_one_segment_each(tmp_path: Path) -> None:
@@ -67,6 +72,33 @@ def test_each_payload_is_in_its_own_buffer_from_the_caller(tmp_path: Path) -> No
         records = [one async for chunk in log.replay(allocate=allocate) for one in chunk]
         assert all(one.payload is buffer for one, buffer in zip(records, given, strict=True))
         assert payloads(records) == [b"", b"small", b"large" * 60_000]
+
+    trio.run(write_and_read)
+
+
+class CountingDisk(Disk):
+    """A disk that counts the bytes it reads."""
+
+    read_bytes = 0
+
+    def pread_into(self, fd: int, buffer: WriteableBuffer, offset: int) -> int:
+        done = super().pread_into(fd, buffer, offset)
+        self.read_bytes += done
+        return done
+
+
+@pytest.mark.parametrize("size", [100, 300_000])
+def test_records_of_any_size_are_read_once(tmp_path: Path, size: int) -> None:
+    async def write_and_read() -> None:
+        async with running(tmp_path, LogSettings(segment_bytes=64 << 20)) as state:
+            await state.answers.write(state.log, *[bytes(size)] * (6_000_000 // size))
+        disk = CountingDisk()
+        log = Log(tmp_path, SMALL, disk=disk)
+        await log.recover()
+        disk.read_bytes, total = 0, 0
+        async for chunk in log.replay():
+            total += sum(record_bytes(len(one.payload)) for one in chunk)
+        assert total <= disk.read_bytes <= 1.4 * total
 
     trio.run(write_and_read)
 

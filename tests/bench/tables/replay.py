@@ -123,7 +123,7 @@ def _fill_in(table: Table, rows: int, log_bytes: int, found: _Found) -> None:
     table.add(what="start to ready, empty log", seconds=_s(found.start_empty))
     what = f"replay of {rows:,} rows, of reading, checking and copying"
     table.targets += [
-        Target(what, 0.5, replaying.over(reading)),
+        Target(what, 0.9, replaying.over(reading)),
         Target(f"replay of {rows:,} rows, rows/s", 5e6, replaying),
     ]
 
