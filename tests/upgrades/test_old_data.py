@@ -10,22 +10,29 @@ import json
 import os
 import subprocess
 import typing
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 
 import ingester
+from ingester.dml.control_records import decode_record
+from ingester.dml.record import decode_schema
 from persist.manifest.actions import Add, OtherAction
-from tests.drivers.daemon import ROOT
+from tests.drivers.daemon import ROOT, Daemon, DaemonEnded
 from tests.drivers.warm import warm
-from tests.drivers.wire import Json
+from tests.drivers.wire import Json, Table, query
 from tests.upgrades import asking
-from tests.upgrades.fixture import Fixture, fixtures
+from tests.upgrades.fixture import Fixture, fixtures, tables_of
+from tests.upgrades.written import PLAIN
 from wal import Disk, RecordKind
-from wal.format import SEGMENT_HEADER_BYTES
-from wal.recovery import FileSource
+from wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, segment_name
+from wal.recovery import FileSource, facts_of, survey
+from wal.replay import ReplayCursor
 from wal.scan import find_headers
 
 
@@ -207,3 +214,70 @@ def held_then_let_go(adopted: Json) -> Json:
             more = said | {"manifest_version": said["manifest_version"] + 1}
             tables[name] = answer | {"description": more, "versions": [*versions, versions[-1]]}
     return adopted | {"read": tables}
+
+
+@pytest.mark.parametrize("adopted", [False, True], ids=["replayed", "adopted"])
+def test_a_repair_of_a_damaged_log_loses_one_record_and_no_other(
+    fixture: Fixture, data: Path, tmp_path: Path, adopted: bool
+) -> None:
+    tables = tables_of(data / "store")
+    with Daemon.start(fixture.unpacked(tmp_path / "whole"), **asking.SETTINGS) as daemon:
+        before = counted(daemon, tables)
+    segment, offset, lost = plain_record(data / "wal")
+    flip(data / "wal" / segment_name(segment), offset + RECORD_HEADER_BYTES)
+    assert command(["wal", "verify", str(data)]).returncode != 0
+    with pytest.raises(DaemonEnded, match="wal repair"):
+        Daemon.start(data, **asking.SETTINGS)
+    done = command(["wal", "repair", str(data), "--json"])
+    assert done.returncode == 0, done.stderr
+    (repaired,) = json.loads(done.stdout)["segments"]
+    assert (repaired["file"], repaired["records_lost"]) == (segment_name(segment), 1)
+    settings = asking.SETTINGS
+    if adopted:
+        store = f"file://{data}/store"
+        done = command(["wal", "adopt", str(data), "--store", store])
+        assert done.returncode == 0, done.stderr
+        data, settings = tmp_path / "another", {**settings, "id": "another", "store": store}
+    with Daemon.start(data, **settings) as daemon:
+        after = counted(daemon, tables)
+    plain = before.pop(PLAIN)
+    assert after.pop(PLAIN) == plain - Counter(lost)
+    assert after == before
+
+
+def counted(daemon: Daemon, tables: Sequence[Table]) -> dict[Table, Counter[Any]]:
+    """The first column of all rows of each table."""
+    with fl.connect(daemon.flight) as client:
+        return {table: Counter(query(client, table).column(0).to_pylist()) for table in tables}
+
+
+def plain_record(folder: Path) -> tuple[int, int, list[Any]]:
+    """A record of ``PLAIN`` amid others: its segment, its offset, and the numbers of its rows."""
+    found = survey(Disk(), folder)
+    pairs = zip(found.verdicts, found.states(), strict=True)
+    facts = [facts_of(verdict, state) for verdict, state in pairs]
+    cursor = ReplayCursor(Disk(), folder, facts, pa.allocate_buffer)
+    records: list[tuple[int, int, list[Any]]] = []
+    schemas: dict[int, pa.Schema] = {}
+    segment = -1
+    while (chunk := cursor.next_chunk()) is not None:
+        for record in chunk:
+            if record.segment != segment:
+                segment = record.segment
+                schemas.clear()
+            if record.kind == RecordKind.SCHEMA:
+                header, schema = decode_schema(record.payload)
+                schemas[header.schema_number] = schema
+            elif record.kind == RecordKind.OPERATION:
+                logged = decode_record(record.payload, schemas, record.operations)[0]
+                if (logged.header.namespace, logged.header.table) == PLAIN:
+                    rows = logged.parts[0].batch.column("i").to_pylist()
+                    records.append((segment, record.offset, rows))
+    return records[len(records) // 2]
+
+
+def flip(path: Path, offset: int) -> None:
+    """Change one byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0xFF
+    path.write_bytes(data)
