@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -83,3 +84,24 @@ def test_each_operation_of_a_shared_record_is_there_once_and_known(
         assert seen(second) == sorted(every)
         persisted(second)
         assert in_files(tmp_path) == sorted(every)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["in memory", "replayed"])
+def test_operations_of_a_shared_record_that_another_daemon_took_over_are_left_out(
+    tmp_path: Path, killed: bool
+) -> None:
+    origin, numbers = 3, numbers_of(3)
+    with start(tmp_path, "a", id="a") as a, start(tmp_path, "b", id="b") as b:
+        send(a, [1], origin="early")
+        send_ahead(a, origin)
+        _, most = kinds_and_operations(a.data_dir)
+        assert most > 1
+        if killed:
+            a.kill()
+        # The client has moved, and sends all but the first ten again.
+        again = send(b, numbers[10:], origin=f"o{origin}")
+        assert duplicates(again) == [False] * (EACH - 10)
+        with a.again() if killed else nullcontext(a) as a:
+            for daemon in (a, b, a):
+                persisted(daemon)
+        assert in_files(tmp_path) == sorted(rows_of([1, *numbers]))
