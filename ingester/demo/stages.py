@@ -95,8 +95,8 @@ def persist(client: Client, console: Console) -> None:
     seconds = time.perf_counter() - began
     sizes = [client.describe(NAMESPACE, target.table).persisted for target in TARGETS]
     console.print(
-        f"flushed the rest in {seconds:.1f} s: {sum(size.files for size in sizes):,} files, "
-        f"{sum(size.bytes for size in sizes) / 1e6:.1f} MB, versions "
+        f"flushed the rest in {seconds:.1f} s; in all {sum(size.files for size in sizes):,} files, "
+        f"{sum(size.bytes for size in sizes) / 1e6:.1f} MB, manifest versions "
         + ", ".join(f"{table} {version}" for table, version in done.items()),
         soft_wrap=True,
     )
