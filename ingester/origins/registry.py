@@ -39,6 +39,8 @@ class KnownOrigin:
         self.open_streams = 0
         self.tables: dict[TableKey, OriginTable] = {}
         self._durable: int | None = None
+        self._told: int | None = None
+        """Highest sequence up to which a manifest says that all of one table is in files."""
         self._stale = False
 
     @property
@@ -82,7 +84,8 @@ class KnownOrigin:
         if durable is None:
             return
         self.note_applied(durable, waits=False)
-        self._settle(durable)  # at once: rows of another table may wait below it
+        self._told = durable if self._told is None else max(durable, self._told)
+        self._settle()  # at once: rows that wait below it must not be told as durable
 
     def first_waiting(self, besides: frozenset[Hashable] = NOBODY) -> int:
         """Return the lowest sequence in a buffer other than these, over all tables."""
@@ -92,8 +95,7 @@ class KnownOrigin:
     def _tenures(self) -> list[Tenure]:
         return [tenure for each in self.tables.values() for tenure in each.tenures]
 
-    def _settle(self, told: int | None = None) -> None:
-        """Determine the durable sequence; ``told``: what a manifest says of one table."""
+    def _settle(self) -> None:
         with self.lock:  # nothing begins meanwhile that is below the result
             self._stale = False
             under_way = [table.fates.oldest for table in self.tables.values()]
@@ -104,7 +106,7 @@ class KnownOrigin:
             found = [tenure.last_below(limit) for tenure in tenures]
             # Knowledge about one table says nothing about rows buffered for another, or repeated
             # rows.
-            every = (*found, self._durable, told)
+            every = (*found, self._durable, self._told)
             below = [each for each in every if each is not None and each < limit]
             self._durable = max(below, default=None)
         if self._durable is not None:

@@ -138,7 +138,6 @@ def test_what_a_manifest_tells_of_one_table_is_not_told_over_rows_that_wait_in_a
     origins.load(origins.table("o", TABLES[0]), told, "i")
     assert origins.get("o").settled_sequence is None
     origins.note_released("buffer", origins.table("o", TABLES[1]).tenures)
-    origins.load(origins.table("o", TABLES[0]), told, "i")
     assert origins.get("o").settled_sequence == 9
 
 
