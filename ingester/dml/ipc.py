@@ -17,6 +17,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 ALIGNMENT = 8
@@ -30,6 +31,12 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I32 = struct.Struct("<i")
 _I64 = struct.Struct("<q")
+_OFFSETS = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
 _PREFIX_BYTES = 8  # continuation marker and metadata length
 
 
@@ -127,6 +134,29 @@ class MessageTemplate:
         self._pack_nodes.pack_into(metadata, places.nodes + _U32.size, *numbers.nodes)
         self._pack_buffers.pack_into(metadata, places.buffers + _U32.size, *numbers.buffers)
         return IpcMessage(bytes(metadata), numbers.body, len(metadata) + numbers.body.size)
+
+
+def sizes_of(rows: pa.RecordBatch, starts: list[int]) -> list[int]:
+    """Return the bytes of each run of rows.
+
+    Args:
+        starts: the first row of each run, and the end of the last.
+    """
+    counts = np.diff(starts)
+    sizes = np.zeros(len(counts), dtype=np.int64)
+    for column in rows.columns:
+        kind = column.type
+        if (width := _OFFSETS.get(kind)) is not None:
+            count = len(column) + 1
+            at = column.offset * np.dtype(width).itemsize
+            offsets = np.frombuffer(column.buffers()[1], width, count, at)[starts]
+            sizes += np.diff(offsets) + counts * offsets.itemsize
+        elif kind.num_fields or pa.types.is_null(kind):
+            runs = zip(starts[:-1], counts.tolist(), strict=True)
+            sizes += [column.slice(start, count).nbytes for start, count in runs]
+        else:
+            sizes += counts * kind.bit_width // 8
+    return list(sizes.tolist())
 
 
 def compact(rows: pa.RecordBatch) -> pa.RecordBatch:

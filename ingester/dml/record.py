@@ -20,14 +20,21 @@ import struct
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from ingester.dml.content import ContentReader
-from ingester.dml.ipc import SMALL_BYTES, IpcMessage, MessageTemplate, compact, keeps_more
+from ingester.dml.ipc import (
+    SMALL_BYTES,
+    IpcMessage,
+    MessageTemplate,
+    compact,
+    keeps_more,
+    sizes_of,
+)
 from ingester.dml.operation import Operation, OriginWrite, Part, RowCounts
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
 from ingester.schema.normalise import validate_fully
@@ -206,10 +213,11 @@ def table_rows(
         return TableRows(schema, spec_id, (part,), message)
     message = IpcMessage.serialized(rows)
     rows = pa.ipc.read_record_batch(message.body, rows.schema)
-    shares, row_bytes = message.size <= SLICED_BYTES, message.size / max(rows.num_rows, 1)
+    shares = message.size <= SLICED_BYTES
     parts = []
-    for values, (start, stop), each in zip(ordered.values, pairwise(starts), counts, strict=True):
-        part_rows, nbytes = rows.slice(start, stop - start), int(row_bytes * (stop - start))
+    sizes, spans = sizes_of(rows, starts), pairwise(starts)
+    for values, (start, stop), size, each in zip(ordered.values, spans, sizes, counts, strict=True):
+        part_rows, nbytes = rows.slice(start, stop - start), size
         if not shares:
             part_rows = compact(part_rows)
             nbytes = int(part_rows.get_total_buffer_size())
@@ -393,22 +401,20 @@ def _messages_of(headers: Sequence[PartHeader]) -> list[Sequence[PartHeader]]:
 
 def _parts_of(headers: Sequence[PartHeader], batch: pa.RecordBatch, operations: int) -> list[Part]:
     """Return the parts of one message."""
-    nbytes, rows = int(batch.nbytes), batch.num_rows
+    rows = batch.num_rows
     if len(headers) == 1:
         (one,) = headers
         _check_row_counts(one.row_counts, rows, operations)
-        return [Part(one.values, batch, nbytes, one.row_counts)]
-    parts, start = [], 0
-    for each in headers:
-        count = -1 if each.rows is None else each.rows
-        if not 0 <= count <= rows - start:
-            raise DamagedRecord(f"a partition of {each.rows} rows from row {start} of {rows}")
+        return [Part(one.values, batch, int(batch.nbytes), one.row_counts)]
+    counts = [-1 if each.rows is None else each.rows for each in headers]
+    starts = [0, *accumulate(counts)]
+    if min(counts) < 0 or starts[-1] != rows:
+        raise DamagedRecord(f"a message of {rows} rows for partitions of {counts} rows")
+    parts = []
+    sizes = sizes_of(batch, starts)
+    for each, start, count, nbytes in zip(headers, starts, counts, sizes, strict=False):
         _check_row_counts(each.row_counts, count, operations)
-        part = batch.slice(start, count)
-        parts.append(Part(each.values, part, nbytes * count // max(rows, 1), each.row_counts))
-        start += count
-    if start < rows:
-        raise DamagedRecord(f"{rows} rows, {start} of them in partitions")
+        parts.append(Part(each.values, batch.slice(start, count), nbytes, each.row_counts))
     return parts
 
 

@@ -22,6 +22,5 @@ from persist.partitioning.split import PartitionedRows as PartitionedRows
 from persist.partitioning.split import PartitionValueTooLong as PartitionValueTooLong
 from persist.partitioning.split import order_by_partition as order_by_partition
 from persist.partitioning.split import partition_values as partition_values
-from persist.partitioning.split import shared_partition as shared_partition
 from persist.partitioning.split import split_batch as split_batch
 from persist.partitioning.split import with_columns as with_columns

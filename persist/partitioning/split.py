@@ -306,26 +306,6 @@ def partition_values(
     return found
 
 
-def shared_partition(rows: pa.Table, spec: PartitionSpec) -> PartitionValues | None:
-    """The partition that all rows of several batches share, if that is quickly known.
-
-    None means unknown: split the batches one by one. Columns may be missing.
-    """
-    if rows.num_rows == 0 or not set(spec.columns) <= set(rows.column_names):
-        return None
-
-    def ends(column: str) -> tuple[pa.DataType, int, int] | None:
-        values = rows.column(column)
-        if values.null_count or not (
-            pa.types.is_timestamp(values.type) or pa.types.is_date32(values.type)
-        ):
-            return None
-        found = pc.min_max(values)
-        return values.type, found["min"].value, found["max"].value
-
-    return _between(ends, spec)
-
-
 def _only_partition(batch: pa.RecordBatch, spec: PartitionSpec) -> PartitionValues | None:
     """The partition that all rows share, if the extremes of each column tell."""
 
