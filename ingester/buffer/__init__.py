@@ -5,7 +5,8 @@
                               BufferedRows, Parquet files, or a spill file
 
 ``tree`` applies a write: it finds the table and partitions (``table``) and appends to each
-partition's active buffer (``handle``), whose rows are in ``rows``. A freeze moves the buffer to the
+partition's active buffer (``handle``), whose rows are in ``rows``. Rows of several partitions that
+arrived in one message share its memory (``shared_memory``). A freeze moves the buffer to the
 partition's queue of frozen buffers and returns a `FlushJob`; the buffer stays readable until a
 manifest version with its files is installed. Snapshots pin handles, not rows, so a release takes
 nothing from a reader. The `WriteLatch` keeps plain writes to a keyed table away from a transaction

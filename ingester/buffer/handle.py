@@ -268,6 +268,7 @@ class BufferHandle:
         with self._lock:
             self.state = self._after("release")
             assert self.files is not None
+            self.rows.leave()
             self.rows = BufferedRows()
             # Pins that still need the order have it on disk.
             self.files = PersistedFiles(self.files.adds, (), self.files.table_version)

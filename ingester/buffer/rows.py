@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from ingester.buffer.shared_memory import SharedMemory
 from ingester.dml.ipc import compact
 from ingester.dml.operation import RowCounts
 
@@ -51,8 +52,8 @@ class Chunk(NamedTuple):
     nbytes: int
     level: int
     """0 for up to 15 rows, 1 for up to 255, …; chunks of the top level are not merged."""
-    shares_memory: bool = False
-    """Whether the batch keeps the memory of other rows alive."""
+    memory: SharedMemory | None = None
+    """The memory of other rows that the batch keeps alive; its size there is ``nbytes``."""
 
 
 class BufferedRows:
@@ -66,6 +67,8 @@ class BufferedRows:
         self._chunks: list[Chunk] = []
         self._replacing = threading.Lock()
         """Held while a chunk is replaced in a buffer that may be complete."""
+        self._enlarged: list[Chunk] = []
+        """The chunks with shared memory that were joined in a complete buffer."""
         self._sequences = array("Q")
         self._ends = array("Q")
 
@@ -77,7 +80,7 @@ class BufferedRows:
         nbytes: int,
         schema_number: int,
         row_counts: RowCounts | None = None,
-        shares_memory: bool = False,
+        memory: SharedMemory | None = None,
     ) -> None:
         """Append the rows of an operation or of a coalesced batch.
 
@@ -87,11 +90,11 @@ class BufferedRows:
             nbytes: the batch's size, computed outside the loop.
             schema_number: equal numbers mean equal schemas.
             row_counts: for a coalesced batch, whose first operation has sequence ``seq``.
-            shares_memory: the batch keeps the memory of other rows alive until :meth:`compact`.
+            memory: what the batch keeps alive until it is merged, or by :meth:`compact`.
         """
         rows = batch.num_rows
         level = _level(rows, nbytes)
-        chunk = Chunk(self.rows, batch, schema_number, nbytes, level, shares_memory)
+        chunk = Chunk(self.rows, batch, schema_number, nbytes, level, memory)
         if self._chunks and schema_number != self._chunks[-1].schema_number:
             self.mixed = True
         operations = 1
@@ -132,13 +135,20 @@ class BufferedRows:
             at = bisect_left(self._chunks, start, key=attrgetter("start"))
             if at == len(self._chunks) or (old := self._chunks[at]).start != start:
                 return 0
-            if not old.shares_memory:
+            if old.memory is None:
                 return 0
             batch = compact(old.batch)
             nbytes = int(batch.get_total_buffer_size())
-            self._chunks[at] = old._replace(batch=batch, nbytes=nbytes, shares_memory=False)
+            self._chunks[at] = old._replace(batch=batch, nbytes=nbytes, memory=None)
+        old.memory.leave(old.nbytes)
         self.nbytes += nbytes - old.nbytes
         return nbytes - old.nbytes
+
+    def leave(self) -> None:
+        """Note that the rows are not used any more. On the loop."""
+        for chunk in (*self._chunks, *self._enlarged):
+            if chunk.memory is not None:
+                chunk.memory.leave(chunk.nbytes)
 
     def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
         """Join neighbouring chunks of one schema to chunks of this size, step by step.
@@ -163,6 +173,7 @@ class BufferedRows:
                 size = int(batch.nbytes)
                 joined = Chunk(first.start, batch, first.schema_number, size, TOP_LEVEL)
                 with self._replacing:
+                    self._enlarged += [old for old in chunks[start:stop] if old.memory is not None]
                     chunks[start:stop] = [joined]
                 yield nbytes
             start += 1
@@ -233,6 +244,9 @@ class BufferedRows:
         saved = sum(chunk.nbytes for chunk in old) - nbytes
         self.nbytes -= saved + (len(old) - 1) * CHUNK_OVERHEAD_BYTES
         self._chunks[first:] = [new]
+        for chunk in old:
+            if chunk.memory is not None:
+                chunk.memory.leave(chunk.nbytes)
 
 
 def _common(run: list[Chunk]) -> int:

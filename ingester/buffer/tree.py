@@ -8,13 +8,15 @@ thread. Log order is buffer order.
 from __future__ import annotations
 
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal
 
 from ingester.buffer.handle import BufferHandle, PersistedFiles
+from ingester.buffer.shared_memory import SharedMemories, SharedMemory
 from ingester.buffer.table import AtomicFlush, FlushJob, PartitionBuffer, TableBuffer
 from ingester.dml.operation import Operation
 from ingester.memory.ledger import MemoryLedger
@@ -40,22 +42,6 @@ Why = Literal[
     "stop",
 ]
 """Why a buffer is frozen."""
-
-
-SLICES_BYTES = 16 << 20
-"""Memory of chunks that share it with others, of all tables."""
-SLICE_BYTES = 256
-"""What a slice is counted with beside its rows."""
-
-
-class _Slice(NamedTuple):
-    """A chunk that shares memory with others."""
-
-    table: TableBuffer
-    handle: BufferHandle
-    start: int
-    """First row of the chunk in its buffer."""
-    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +109,7 @@ class BufferTree:
         self.ingester_id = ingester_id
         self._limits = limits
         self._hooks = hooks
-        self._slices: deque[_Slice] = deque()
-        """Chunks that share memory with others, oldest first."""
-        self._sliced_bytes = 0
+        self._shared_memories = SharedMemories()
         self._segments: Counter[int] = Counter()
         """Number of buffers whose first row is in each log segment."""
 
@@ -145,9 +129,10 @@ class BufferTree:
     def apply(self, operation: Operation) -> None:
         """Append every part to its partition's active buffer. Atomic: no await until all are in."""
         table = self.tables[operation.table]
+        memory = self._shared_memories.new() if operation.shares_memory else None
         with table.lock:
-            self._apply(table, operation)
-        self._compact_slices()
+            self._apply(table, operation, memory)
+        self._look_later(memory)
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Apply operations of several tables so that no reader sees one without the others.
@@ -155,34 +140,40 @@ class BufferTree:
         Each becomes visible in its table at once; a reader that sees one of them sees all.
         """
         applied = [(self.tables[operation.table], operation) for operation in operations]
+        shares = any(operation.shares_memory for operation in operations)
+        memory = self._shared_memories.new() if shares else None
         with ExitStack() as locks:
             # In any order: reading threads hold one table's lock at a time.
             for table, _ in applied:
                 locks.enter_context(table.lock)
             for table, operation in applied:
-                self._apply(table, operation)
-        self._compact_slices()
+                self._apply(table, operation, memory if operation.shares_memory else None)
+        self._look_later(memory)
 
-    def _apply(self, table: TableBuffer, operation: Operation) -> None:
+    def _look_later(self, memory: SharedMemory | None) -> None:
+        if memory is not None:
+            self._shared_memories.look_later(memory)
+            self._shared_memories.look()
+
+    def _apply(self, table: TableBuffer, operation: Operation, memory: SharedMemory | None) -> None:
         spec_id = operation.spec_id
         if operation.messages:
             self._begin_epoch(table, operation.epoch)
         holders: list[BufferHandle] = []
         open_before = len(table.partitions)
-        shares, grown = operation.shares_memory, 0
+        grown = 0
         for values, batch, nbytes, row_counts in operation.parts:
             handle = self._active(table, table.partition((spec_id, values)), operation)
             before = handle.rows.nbytes
-            if shares:
-                self._slices.append(_Slice(table, handle, handle.rows.rows, nbytes + SLICE_BYTES))
-                self._sliced_bytes += nbytes + SLICE_BYTES
+            if memory is not None:
+                memory.add(nbytes, partial(self._compact, table, handle, handle.rows.rows))
             handle.rows.append(
                 batch,
                 seq=operation.seq,
                 nbytes=nbytes,
                 schema_number=operation.schema_number,
                 row_counts=row_counts,
-                shares_memory=shares,
+                memory=memory,
             )
             handle.last_seq = operation.seq + (row_counts[-1][0] if row_counts else 0)
             handle.messages += operation.messages
@@ -209,24 +200,17 @@ class BufferTree:
         if table.on_applied is not None:
             table.on_applied()
 
-    def _compact_slices(self) -> None:
-        """Copy the oldest chunks that share memory with others, until few are left.
-
-        Without it, rows of a partition that is rarely flushed would keep alive those of others,
-        which nobody counts any more.
-        """
-        while self._sliced_bytes > SLICES_BYTES:
-            table, handle, start, nbytes = self._slices.popleft()
-            self._sliced_bytes -= nbytes
-            if handle.released or not (grown := handle.rows.compact(start)):
-                continue
-            table.nbytes += grown
-            table.use.held_bytes += grown
-            if handle.frozen:
-                table.use.frozen_bytes += grown
-                self._ledger.frozen += grown
-            else:
-                self._ledger.buffered += grown
+    def _compact(self, table: TableBuffer, handle: BufferHandle, start: int) -> None:
+        """Copy the chunk that begins at a row of a buffer if it shares memory."""
+        if handle.released or not (grown := handle.rows.compact(start)):
+            return
+        table.nbytes += grown
+        table.use.held_bytes += grown
+        if handle.frozen:
+            table.use.frozen_bytes += grown
+            self._ledger.frozen += grown
+        else:
+            self._ledger.buffered += grown
 
     def _note_sequences(
         self, table: TableBuffer, operation: Operation, holders: list[BufferHandle]

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.buffer import BufferedRows, Chunk
+from ingester.buffer.shared_memory import SharedMemories
 from ingester.schema.align import align_table
 
 SCHEMAS = (
@@ -216,10 +217,10 @@ def _message(count: int) -> pa.RecordBatch:
 def test_a_slice_of_a_message_is_copied_when_asked(count: int) -> None:
     rows, whole = BufferedRows(), _message(100_000)
     (address,) = _memory([whole])
-    before = rows.rows
+    before, memory = rows.rows, SharedMemories().new()
     for start in (0, count):
         part = whole.slice(start, count)
-        rows.append(part, seq=1, nbytes=7, schema_number=1, shares_memory=True)
+        rows.append(part, seq=1, nbytes=7, schema_number=1, memory=memory)
     assert address in _memory(rows.batches())
     for start in (before, before + count):
         counted = rows.nbytes
@@ -235,19 +236,20 @@ def test_a_slice_of_a_message_is_copied_when_asked(count: int) -> None:
 
 def test_merged_slices_keep_nothing_else() -> None:
     rows, messages = BufferedRows(), [_message(1000) for _ in range(16)]
+    memory = SharedMemories().new()
     for number, whole in enumerate(messages):
-        rows.append(whole.slice(0, 20), seq=number, nbytes=99, schema_number=1, shares_memory=True)
+        rows.append(whole.slice(0, 20), seq=number, nbytes=99, schema_number=1, memory=memory)
     assert not _memory(messages) & _memory(rows.batches())
     assert [rows.compact(start) for start in range(0, 320, 20)] == [0] * 16
 
 
 def test_a_complete_buffer_is_joined_and_copied_at_once() -> None:
     """The thread that flushes joins chunks while the loop copies them."""
-    rows, parts = BufferedRows(), 400
+    rows, parts, memory = BufferedRows(), 400, SharedMemories().new()
     whole = _message(parts * 300)
     for number in range(parts):
         part = whole.slice(number * 300, 300)
-        rows.append(part, seq=number, nbytes=20_000, schema_number=1, shares_memory=True)
+        rows.append(part, seq=number, nbytes=20_000, schema_number=1, memory=memory)
 
     def join() -> None:
         for _ in rows.enlarge_chunks(200_000):

@@ -65,6 +65,38 @@ def test_rows_of_cold_partitions_do_not_keep_those_of_hot_ones() -> None:
     assert pa.total_allocated_bytes() - before < 24 << 20
 
 
+def test_rows_that_are_in_use_are_not_copied() -> None:
+    """Each message begins a day and ends the one before, as times that rise do."""
+    tree = Tree()
+    before = pa.total_allocated_bytes()
+    for day in range(60):
+        tree.write(_batch([f"{day}"] * 200 + [f"{day + 1}"] * 200, 2000))
+    copied = [
+        chunk
+        for handle in tree.table.handles()
+        for chunk in handle.rows.chunks()
+        if chunk.memory is None
+    ]
+    assert copied == []
+    kept = pa.total_allocated_bytes() - before
+    assert kept < 1.1 * tree.table.nbytes
+    # Every second day leaves, and with the next rows the other halves are copied.
+    for day in range(0, 60, 2):
+        tree.release(f"{day}")
+    for day in range(100, 130):
+        tree.write(_batch([f"{day}"] * 200 + [f"{day + 1}"] * 200, 2000))
+    assert pa.total_allocated_bytes() - before < 1.1 * tree.table.nbytes + (20 << 20)
+    gc.collect()
+    left = [int(values[0] or 0) for _, values in tree.table.partitions]
+    found = {
+        int(p)
+        for handle in tree.table.handles()
+        for batch in handle.rows.batches()
+        for p in batch["p"].to_pylist()
+    }
+    assert found == set(left)
+
+
 @pytest.mark.parametrize("filling", [10, 3000])
 def test_what_is_counted_comes_and_goes_with_the_rows(filling: int) -> None:
     tree = Tree()
