@@ -131,8 +131,9 @@ class CheckpointCalls:
         if name is not None and namespace is None:
             raise BadRequest("checkpoints: a 'table' needs its 'namespace'")
         tables = await self._catalog.chosen(namespace, name)
-        if namespace is None:
-            tables = [await self._catalog.open(*key) for key in await self._catalog.names()]
+        if name is None:  # those that nobody has used since the start as well
+            keys = [key for key in await self._catalog.names() if namespace in (None, key[0])]
+            tables = [await self._catalog.open(*key) for key in keys]
         found: list[CheckpointListing] = []
         for table in tables:
             await self._catalog.refresh(table, -1.0)

@@ -181,6 +181,21 @@ def test_a_listed_state_has_its_time(client: Client) -> None:
         assert before - datetime.timedelta(milliseconds=1) <= listed.at <= past
 
 
+def test_the_states_of_a_namespace_are_listed_with_those_of_tables_that_are_not_open(
+    tmp_path: Path,
+) -> None:
+    with Daemon.start(tmp_path / "d") as first:
+        with Client(first.flight) as client:
+            for table in ("a", "b"):
+                client.write("ns", table, pa.table({"i": [1]}))
+                client.put_checkpoint("ns", table, "p", b"state")
+                client.persist("ns", table)
+        assert first.terminate() == 0
+        with first.again() as again, Client(again.flight) as client:
+            client.write("ns", "b", pa.table({"i": [2]}))
+            assert [each.table for each in client.checkpoints("ns")] == ["a", "b"]
+
+
 def test_the_largest_states_are_accepted(client: Client) -> None:
     full = bytes(range(256)) * 4096
     with client.writer(*TABLE, SCHEMA, origin="o", first_sequence=1) as writer:
