@@ -92,14 +92,14 @@ class ContentReader:
 
     def _written_out(self, rows: pa.RecordBatch, nulls: list[int]) -> pa.RecordBatch:
         """Return the columns with a value, with zeros where a value is null."""
-        every = _EVERY.slice(0, rows.num_rows)
-        names, columns = [], []
-        for index, count in enumerate(nulls):
-            if count < rows.num_rows:
-                column = rows.column(index)
-                names.append(rows.schema.names[index])
-                columns.append(column.take(every) if count or index in self._packed else column)
-        return pa.RecordBatch.from_arrays(columns, names)
+        count, names = rows.num_rows, rows.schema.names
+        kept = [index for index, missing in enumerate(nulls) if missing < count]
+        rewritten = [index for index in kept if nulls[index] or index in self._packed]
+        columns = dict(enumerate(rows.columns))
+        if rewritten:
+            taken = rows.select(rewritten).take(_EVERY.slice(0, count))
+            columns.update(zip(rewritten, taken.columns, strict=True))
+        return pa.RecordBatch.from_arrays([columns[at] for at in kept], [names[at] for at in kept])
 
 
 class _Found(NamedTuple):
