@@ -163,11 +163,11 @@ def test_a_state_that_does_not_belong_to_the_rows_is_found(
 def test_the_state_that_counts_is_that_of_the_last_batch_that_is_there(tmp_path: Path) -> None:
     Note(tmp_path / "notes").lines(["S plain 0 0 10 0", "S plain 0 10 5 1", "S plain 0 15 3 2"])
     asked = []
-    for writer, there, told in [(4, 15, ""), (4, 18, "state 15"), (3, 15, "rows up to 10"),
+    for writer, there, told in [(6, 15, ""), (6, 18, "state 15"), (3, 15, "rows up to 10"),
                                 (3, 18, "rows up to 18")]:  # fmt: skip
         one = WriterLedger(tmp_path / "notes", writer, resends=True)
         one.update()
-        answer = stored(15, 15, SHARED if writer == 4 else None)
+        answer = stored(15, 15, None)
 
         def ask(action: str, answer: Any = answer, **body: str) -> list[dict[str, Any]]:
             asked.append((action, body["partition"]))
@@ -178,4 +178,4 @@ def test_the_state_that_counts_is_that_of_the_last_batch_that_is_there(tmp_path:
         StateCheck("plain", "test", ask).check(rows, [one], findings)
         assert bool(findings.faults) == bool(told)
         assert told in " ".join(findings.faults)
-    assert set(asked) == {("checkpoint_get", "writer-4"), ("checkpoint_get", "writer-3")}
+    assert set(asked) == {("checkpoint_get", "writer-6"), ("checkpoint_get", "writer-3")}
