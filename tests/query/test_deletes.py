@@ -279,11 +279,11 @@ def test_no_batch_can_bring_a_mark_of_its_own(client: fl.FlightClient, table: Ta
 def test_a_delete_with_a_sequence_counts_once(client: fl.FlightClient, table: Table) -> None:
     create(client, table, SCHEMA, primary_key=["id"])
     rows = pa.record_batch([pa.array([1, 2]), pa.array([1, 1])], schema=SCHEMA)
-    put(client, table, rows, origin="o", metadata=[{"sequence": 1}])
-    [first] = delete(client, table, keys(1), origin="o", metadata={"sequence": 2})
+    put(client, table, rows, origin="deletes-once", metadata=[{"sequence": 1}])
+    [first] = delete(client, table, keys(1), origin="deletes-once", metadata={"sequence": 2})
     assert (first["memory_sequence"], first["duplicate"]) == (2, False)
-    put(client, table, rows, origin="o", metadata=[{"sequence": 3}])
-    [again] = delete(client, table, keys(1), origin="o", metadata={"sequence": 2})
+    put(client, table, rows, origin="deletes-once", metadata=[{"sequence": 3}])
+    [again] = delete(client, table, keys(1), origin="deletes-once", metadata={"sequence": 2})
     assert (again["memory_sequence"], again["duplicate"]) == (3, True)
     assert state(client, table) == {1: 1, 2: 1}
 
