@@ -33,7 +33,7 @@ class DemoTable(msgspec.Struct, frozen=True):
 
 
 TARGETS = (
-    DemoTable("flights_by_day", "day(time_hour)"),
+    DemoTable("flights_by_month", "month(time_hour)"),
     DemoTable("flights_by_carrier", "identity(carrier)"),
 )
 

@@ -83,7 +83,7 @@ def test_a_number_that_disagrees_fails_loudly_and_keeps_the_evidence(
     def off_by_one(_url: str, _schema: pa.Schema) -> dict[str, dict[str, int]]:
         right = source_totals()
         wrong = right | {"sum(distance)": right["sum(distance)"] + 1}
-        return {"flights_by_day": right, "flights_by_carrier": wrong}
+        return {"flights_by_month": right, "flights_by_carrier": wrong}
 
     monkeypatch.setattr(run, "totals_by_spark", off_by_one)
     folder = tmp_path / "data"
@@ -96,7 +96,7 @@ def test_a_number_that_disagrees_fails_loudly_and_keeps_the_evidence(
     )
     assert "All " not in said.out
     assert f"FAILED: numbers disagree; data kept in {folder}" in said.err
-    assert list(folder.glob("store/nyc/flights_by_day/v1/data/*/*.parquet"))
+    assert list(folder.glob("store/nyc/flights_by_month/v1/data/*/*.parquet"))
 
 
 def test_ctrl_c_ends_the_daemon_and_removes_the_folder(tmp_path: Path) -> None:
