@@ -68,7 +68,7 @@ def test_the_demo_ends_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
         assert table["spark"] == result["source"]
         assert 0 < table["acknowledged_p50_ms"] <= table["acknowledged_p99_ms"]
     assert {table["partition_by"] for table in result["tables"]} == {
-        "day(time_hour)",
+        "month(time_hour)",
         "identity(carrier)",
     }
     for said in ("query after writing", "rows in buffer", "sum(distance)", "totals over every col"):
