@@ -12,8 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingester.demo.source import flights_file, read_flights
-
 SCHEMA = pa.schema(
     [
         ("time", pa.timestamp("us", "UTC")),
@@ -77,6 +75,9 @@ def batches_of(total_rows: int, rows: int, seed: int) -> list[pa.RecordBatch]:
 @cache
 def flights() -> pa.Table:
     """The demo's source: 336,776 flights of 16 carriers, 19 columns, in time order."""
+    # Other systems have environments of their own, which lack what the demo needs.
+    from ingester.demo.source import flights_file, read_flights
+
     return read_flights(flights_file())
 
 
