@@ -96,14 +96,17 @@ def test_batches_of_another_writer_on_the_way_count(
     assert senders[3] == threading.current_thread().name
 
 
+@pytest.mark.parametrize("waits", [True, False])
 def test_threads_that_share_a_writer_keep_the_order_of_its_sequences(
-    daemon: SmallDaemon, client: Client
+    daemon: SmallDaemon, client: Client, waits: bool
 ) -> None:
     with client.writer("ns", "t", SCHEMA, origin="o", first_sequence=1) as writer:
 
         def write(start: int) -> None:
             for n in range(start, start + 100):
-                writer.write(batch(n)).result(10)
+                ack = writer.write(batch(n))
+                if waits:
+                    ack.result(10)
 
         threads = [threading.Thread(target=write, args=(i * 100,)) for i in range(4)]
         for thread in threads:

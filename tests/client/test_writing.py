@@ -101,18 +101,3 @@ def test_another_schema_is_refused_before_it_is_sent(daemon: SmallDaemon, client
     other = pa.record_batch({"w": [1]})
     with pytest.raises(InvalidRequest, match="another schema"):
         client.write("ns", "t", [batch(1), other])
-
-
-def test_several_threads_share_a_writer(daemon: SmallDaemon, client: Client) -> None:
-    with client.writer("ns", "t", SCHEMA) as writer:
-
-        def write(start: int) -> None:
-            for n in range(start, start + 100):
-                writer.write(batch(n))
-
-        threads = [threading.Thread(target=write, args=(i * 100,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(values(daemon)) == list(range(400))
