@@ -1,9 +1,10 @@
 """Memory that rows of several buffers share: each has a slice of one message.
 
-A slice keeps all of the message alive, also when the rows of others have left. Merging small chunks
-copies their slices. Of messages that are used for less than three quarters, all slices are copied
-once some MiB of others have come after them: so little more memory is kept than is counted, and
-rows that leave together are never copied for it (tests/buffer/test_shared_memory). Event loop only.
+A slice keeps the whole message alive, even after the other buffers have released their rows. Slices
+of small chunks are copied when the chunks are merged. The slices of a message of which more than a
+quarter is unused are copied after some MiB of later messages have arrived. The process therefore
+keeps little more memory than it counts, and rows that are released together are never copied
+(tests/buffer/test_shared_memory). Event loop only.
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from collections import deque
 from collections.abc import Callable
 
 WAITING_BYTES = 16 << 20
-"""Memory that may be used for less than three quarters for a while: most is merged by then."""
+"""Bytes of messages that are not looked at yet: by then most of their slices have been merged."""
 WAITING_MESSAGE_BYTES = 4 << 10
-"""What a message counts for beside its rows."""
+"""Bytes that a message counts for in addition to its rows."""
 
 
 class SharedMemory:
     """The memory of one message.
 
     Args:
-        on_waste: called when less than three quarters of it are used.
+        on_waste: called when more than a quarter of it has become unused.
     """
 
     __slots__ = ("_on_waste", "nbytes", "slices", "used_bytes", "waits")
@@ -30,9 +31,9 @@ class SharedMemory:
         self._on_waste = on_waste
         self.nbytes = self.used_bytes = 0
         self.slices: list[Callable[[], None]] = []
-        """Functions that copy the slices which are still used."""
+        """Functions that copy the slices; those of released rows do nothing."""
         self.waits = True
-        """Whether it is among those whose use is looked at later."""
+        """Whether it will be looked at later anyway."""
 
     def add(self, nbytes: int, copy: Callable[[], None]) -> None:
         """Count a slice. ``copy`` copies it, and counts it by :meth:`leave`."""
@@ -48,12 +49,12 @@ class SharedMemory:
 
     @property
     def is_wasted(self) -> bool:
-        """Whether it keeps much more alive than is used."""
+        """Whether more than a quarter of it is unused, and something is used."""
         return 0 < 4 * self.used_bytes < 3 * self.nbytes
 
 
 class SharedMemories:
-    """All of them that were made, or wasted, lately."""
+    """Messages that arrived, or became partly unused, recently."""
 
     def __init__(self) -> None:
         self._waiting: deque[SharedMemory] = deque()
@@ -64,13 +65,13 @@ class SharedMemories:
         return SharedMemory(self.look_later)
 
     def look_later(self, memory: SharedMemory) -> None:
-        """Copy the slices of this memory if it is wasted when some MiB of others have come."""
+        """Look at this memory again when some MiB of later messages have arrived."""
         memory.waits = True
         self._waiting.append(memory)
         self._bytes += memory.nbytes + WAITING_MESSAGE_BYTES
 
     def look(self) -> None:
-        """Look at the oldest ones."""
+        """Copy the slices of the oldest messages that are partly unused."""
         while self._bytes > WAITING_BYTES:
             memory = self._waiting.popleft()
             self._bytes -= memory.nbytes + WAITING_MESSAGE_BYTES
