@@ -67,8 +67,8 @@ class BufferedRows:
         self._chunks: list[Chunk] = []
         self._replacing = threading.Lock()
         """Held while a chunk is replaced in a buffer that may be complete."""
-        self._enlarged: list[Chunk] = []
-        """The chunks with shared memory that were joined in a complete buffer."""
+        self._enlarged: list[tuple[SharedMemory, int]] = []
+        """The shared memory of chunks that were joined in a complete buffer, and their bytes."""
         self._sequences = array("Q")
         self._ends = array("Q")
 
@@ -146,9 +146,11 @@ class BufferedRows:
 
     def leave(self) -> None:
         """Note that the rows are not used any more. On the loop."""
-        for chunk in (*self._chunks, *self._enlarged):
+        for chunk in self._chunks:
             if chunk.memory is not None:
                 chunk.memory.leave(chunk.nbytes)
+        for memory, nbytes in self._enlarged:
+            memory.leave(nbytes)
 
     def enlarge_chunks(self, chunk_bytes: int) -> Iterator[int]:
         """Join neighbouring chunks of one schema to chunks of this size, step by step.
@@ -173,7 +175,11 @@ class BufferedRows:
                 size = int(batch.nbytes)
                 joined = Chunk(first.start, batch, first.schema_number, size, TOP_LEVEL)
                 with self._replacing:
-                    self._enlarged += [old for old in chunks[start:stop] if old.memory is not None]
+                    self._enlarged += [
+                        (old.memory, old.nbytes)
+                        for old in chunks[start:stop]
+                        if old.memory is not None
+                    ]
                     chunks[start:stop] = [joined]
                 yield nbytes
             start += 1

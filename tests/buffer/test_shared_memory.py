@@ -123,6 +123,18 @@ def test_what_is_counted_comes_and_goes_with_the_rows(filling: int) -> None:
     assert found == sorted(list(range(120)) * 200)
 
 
+def test_joined_chunks_leave_the_messages_that_they_came_in() -> None:
+    gc.collect()
+    tree, before = Tree(), pa.total_allocated_bytes()
+    for _ in range(60):
+        tree.write(_batch(["a"] * 100 + ["b"] * 100, 4000))
+    for name in "ab":
+        job = tree.freeze(tree.table.partitions[1, (name,)])
+        assert job is not None
+        assert list(job.handle.rows.enlarge_chunks(8 << 20))
+    assert pa.total_allocated_bytes() - before < 1.1 * tree.table.nbytes
+
+
 def test_parts_of_a_large_message_are_copied_where_it_is_prepared() -> None:
     batch = _batch(["a", "b"] * 300, SLICED_BYTES // 500)
     rows = table_rows(LOGGED, 1, order_by_partition(batch, DEFINITION.spec))
