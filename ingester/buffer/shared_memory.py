@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 WAITING_BYTES = 16 << 20
 """Bytes of messages that are not looked at yet: by then most of their slices have been merged."""
+COPIED_BYTES = 4 << 20
+"""About the most bytes copied at a time: a released buffer may leave thousands of messages."""
 WAITING_MESSAGE_BYTES = 4 << 10
 """Bytes that a message counts for in addition to its rows."""
 
@@ -71,11 +73,13 @@ class SharedMemories:
         self._bytes += memory.nbytes + WAITING_MESSAGE_BYTES
 
     def look(self) -> None:
-        """Copy the slices of the oldest messages that are partly unused."""
-        while self._bytes > WAITING_BYTES:
+        """Copy the slices of the oldest messages that are partly unused, some MiB at a time."""
+        copied = 0
+        while self._bytes > WAITING_BYTES and copied < COPIED_BYTES:
             memory = self._waiting.popleft()
             self._bytes -= memory.nbytes + WAITING_MESSAGE_BYTES
             if memory.is_wasted:
+                copied += memory.used_bytes
                 for copy in memory.slices:
                     copy()
             memory.waits = False

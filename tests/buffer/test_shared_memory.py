@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
 
 from ingester.buffer import BufferTree, FreezeLimits, PersistedFiles, TableBuffer, TreeHooks
+from ingester.buffer.shared_memory import COPIED_BYTES
 from ingester.dml.record import SLICED_BYTES, LoggedSchema, make_operation, table_rows
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.origins.registry import Origins
@@ -121,6 +123,29 @@ def test_what_is_counted_comes_and_goes_with_the_rows(filling: int) -> None:
         n for handle in handles for b in handle.rows.batches() for n in b["n"].to_pylist()
     )
     assert found == sorted(list(range(120)) * 200)
+
+
+def test_what_a_buffer_leaves_behind_is_copied_little_by_little() -> None:
+    gc.collect()
+    tree, before = Tree(), pa.total_allocated_bytes()
+    batch = _batch(["a", "b", "c", "d"] * 60, 4000)
+    for _ in range(60):
+        tree.write(batch)
+    for name in "ab":
+        tree.release(name)
+
+    def copied() -> int:
+        chunks = (chunk for handle in tree.table.handles() for chunk in handle.rows.chunks())
+        return sum(chunk.nbytes for chunk in chunks if chunk.memory is None)
+
+    steps = [0]
+    for _ in range(60):
+        tree.write(batch)
+        steps.append(copied())
+    assert steps[-1] > 12 << 20
+    most = max(later - earlier for earlier, later in pairwise(steps))
+    assert most < COPIED_BYTES + batch.nbytes
+    assert pa.total_allocated_bytes() - before < 1.1 * tree.table.nbytes + (18 << 20)
 
 
 def test_joined_chunks_leave_the_messages_that_they_came_in() -> None:
