@@ -18,6 +18,7 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.dml.control_records import decode_opened, decode_origins, decode_record
+from ingester.dml.ipc import compact
 from ingester.dml.operation import Operation, Part
 from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
 from ingester.errors import StoreUnreachable, UnknownTable
@@ -168,6 +169,8 @@ class Replay:
             for number, (table, logged) in enumerate(found)
             if (operation := self._left_of(record, number, each, table, logged)) is not None
         ]
+        if sum(operation.rows for operation in left) < sum(logged.rows for _, logged in found):
+            _detach(left, record.payload.size)
         self._tree.apply_together(left)
         for operation in left:
             table = self._tree.tables[operation.table]
@@ -320,3 +323,14 @@ class Replay:
         # Polled: memory is released in many places without a common event.
         while ledger.used > ledger.watermarks.high and (ledger.buffered or ledger.frozen):
             await trio.sleep(0.01)
+
+
+def _detach(left: list[Operation], record_bytes: int) -> None:
+    """Copy what is left of a record if it is much less than the record, which it keeps alive."""
+    if 4 * sum(operation.nbytes for operation in left) > 3 * record_bytes:
+        return
+    for operation in left:
+        operation.parts = tuple(
+            part._replace(batch=compact(part.batch)) for part in operation.parts
+        )
+        operation.shares_memory = False
