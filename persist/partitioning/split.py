@@ -209,10 +209,10 @@ class PartitionedRows(NamedTuple):
     def joined(
         cls, parts: Sequence[tuple[PartitionValues, pa.RecordBatch]], schema: pa.Schema
     ) -> PartitionedRows:
-        """The rows of these partitions, one behind the other."""
+        """A copy of the rows of these partitions, one behind the other."""
         batches = [rows for _, rows in parts]
         starts = [0, *accumulate(rows.num_rows for rows in batches)]
-        whole = batches[0] if len(batches) == 1 else pa.concat_batches([*batches, _none(schema)])
+        whole = pa.concat_batches([*batches, _none(schema)])
         return cls(whole, [values for values, _ in parts], starts)
 
     def parts(self) -> list[tuple[PartitionValues, pa.RecordBatch]]:

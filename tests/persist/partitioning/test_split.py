@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from persist.partitioning import (
     FOLDER_VALUE_BYTES,
     InvalidPartitionSpec,
+    PartitionedRows,
     PartitionSpec,
     PartitionValueTooLong,
     default_spec,
@@ -207,6 +208,16 @@ def test_parts_of_one_batch_are_views_of_it() -> None:
     parts = split_batch(batch, PartitionSpec.parse(["identity(s)"]))
     assert [part["v"].to_pylist() for _, part in parts] == [[0, 2, 4, 6, 8], [1, 3, 5, 7, 9]]
     assert len({part["v"].buffers()[1].address for _, part in parts}) == 1
+
+
+@pytest.mark.parametrize("left", ["ab", "a", "b", ""])
+def test_partitions_that_are_left_keep_no_others_in_memory(left: str) -> None:
+    batch = pa.record_batch({"p": ["a", "b", "b", "a"], "n": ["x" * 100_000] * 4})
+    spec = PartitionSpec.parse(["identity(p)"])
+    parts = [part for part in split_batch(batch, spec) if part[0] in {(one,) for one in left}]
+    joined = PartitionedRows.joined(parts, batch.schema)
+    assert joined.parts() == parts
+    assert joined.rows.get_total_buffer_size() < 200_000 * len(left) + 1000
 
 
 def test_a_value_too_long_for_a_folder_is_refused_and_the_longest_is_not() -> None:
