@@ -337,13 +337,12 @@ class BatchSender:
         return self._take(stream) if pending and stream.takes_at_once(pending) else None
 
     def _take(self, stream: PutStream) -> Pending:
-        """The next batch for the calling thread, which has to :meth:`_send` it."""
+        """The next batch, weighed, for the calling thread, which has to :meth:`_send` it."""
         # Invariant: batches are sent in the order in which they were taken. No other thread takes
         # one until this one is sent; if that never happens, the stream is given up as silent.
         assert not stream.sending
         stream.sending = True
         pending = self._window.take(time.monotonic())
-        stream.weigh(pending)
         return self._states.as_sent(pending)
 
     def _leave_behind(self, error: ClientError | None = None) -> None:
@@ -592,6 +591,7 @@ class BatchSender:
                 self._enter_stream(StreamState.LEFT)
                 return False
             pending = self._take(stream)
+            stream.weigh(pending)
         self._send(stream, pending)
         return True
 

@@ -68,9 +68,12 @@ class Load:
         with self._lock:
             self._bytes += nbytes
 
-    def has_room(self, nbytes: int) -> bool:
-        """Whether ``nbytes`` more are sent without waiting for the daemon."""
-        return self._bytes + nbytes <= AT_ONCE_BYTES
+    def add_if_room(self, nbytes: int) -> bool:
+        """Count bytes if they are sent without waiting for the daemon; whether they are."""
+        with self._lock:  # other writers of the connection ask at the same time
+            has_room = self._bytes + nbytes <= AT_ONCE_BYTES
+            self._bytes += nbytes * has_room
+            return has_room
 
 
 class PutStream:
@@ -121,12 +124,15 @@ class PutStream:
         return self.ended or self.send_error is not None
 
     def takes_at_once(self, pending: Pending) -> bool:
-        """Whether a batch is sent without waiting for the daemon."""
+        """Weigh a batch if it is sent without waiting for the daemon; whether it is."""
         # The daemon has read the schema, which counts nowhere, when it has answered once. Shared
         # bytes of a checkpoint count only for the first stream.
         shared = pending.checkpoint is not None and pending.checkpoint.shared_id is not None
-        heavy = shared or not self.answered
-        return not heavy and self._load.has_room(pending.nbytes + self._overhead)
+        nbytes = pending.nbytes + self._overhead
+        if shared or not self.answered or not self._load.add_if_room(nbytes):
+            return False
+        self._on_the_way += nbytes
+        return True
 
     def weigh(self, pending: Pending, answered: bool = False) -> None:
         """Count a batch as being on the way, or as answered."""

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Client, connection
+from ingester.client.ack import Ack
 from ingester.client.delivery import Pending
-from ingester.client.streams import PutStream
+from ingester.client.streams import AT_ONCE_BYTES, PutStream
 from tests.client.conftest import QUICK
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon, unavailable
@@ -94,6 +95,19 @@ def test_batches_of_another_writer_on_the_way_count(
         small.write(batch(3)).result(10)
     assert senders[2] == "ingester-send"
     assert senders[3] == threading.current_thread().name
+
+
+def test_two_writers_that_ask_at_the_same_time_count_each_other(
+    client: Client, senders: dict[int, str]
+) -> None:
+    with client.writer("ns", "t", SCHEMA) as one, client.writer("ns", "u", SCHEMA) as other:
+        for writer in (one, other):
+            writer.write(batch(1)).result(10)
+            _until(lambda: not _streams[-1].sending)
+        asked = Pending(batch(2), None, None, Ack(lambda: 1.0), AT_ONCE_BYTES * 2 // 3)
+        assert [stream.takes_at_once(asked) for stream in _streams] == [True, False]
+        _streams[0].weigh(asked, answered=True)
+        assert _streams[1].takes_at_once(asked)
 
 
 @pytest.mark.parametrize("waits", [True, False])
