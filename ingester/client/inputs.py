@@ -26,6 +26,10 @@ Data: TypeAlias = Any
 # A quarter of the daemon's default limit, whose measure of a batch may exceed Arrow's.
 TABLE_BATCH_BYTES = 16 * 1024**2
 _NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError)
+_WHOLE_NUMBERS = {
+    pa.uint64(): "pyarrow.uint64()",
+    pa.decimal128(38, 0): "pyarrow.decimal128(38, 0)",
+}
 _SHOWN_CHARACTERS = 80
 
 FORMS = (
@@ -193,12 +197,26 @@ def _column(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
         if isinstance(values, list | tuple):
             row = _first_refused(values)
             where += f", row {row}: {_shown(values[row])}"
-        raise InvalidRequest(
-            f"{where}: {exc}; write another value, or give the column a type that holds all of"
-            " them, such as pyarrow.array(values, pyarrow.uint64())"
-        ) from exc
+        raise InvalidRequest(f"{where}: {exc}; write another value{_other_type(values)}") from exc
     check_meaning(name, values, made.type)
     return made
+
+
+def _other_type(values: Any) -> str:
+    """Advice for whole numbers that Arrow does not convert by itself, if a type holds all."""
+    if isinstance(values, list | tuple) and all(
+        each is None or type(each) is int for each in values
+    ):
+        for kind, spelled in _WHOLE_NUMBERS.items():
+            try:
+                pa.array(values, kind)
+            except _NOT_CONVERTED:
+                continue
+            return (
+                ", or give the column a type that holds all of them:"
+                f" pyarrow.array(values, {spelled})"
+            )
+    return ""
 
 
 def _first_refused(values: Sequence[Any]) -> int:

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from ingester.client import Client, InvalidRequest
-from ingester.client.inputs import batches_of, table_of_rows
+from ingester.client.inputs import batches_of, table_of_columns, table_of_rows
 from tests.client.rows import SCHEMA, batch, values
 from tests.client.small_daemon import SmallDaemon
 from tests.drivers.daemon import Daemon
@@ -158,7 +159,7 @@ def test_every_key_of_a_list_of_dicts_is_a_column() -> None:
         (pl.LazyFrame({"v": [1]}), r"collect\(\)|LazyFrame"),
         ({"v": 1}, "column 'v' is a int: a dict holds columns, each a list or an array; write a"),
         ({"v": [1], "w": [1, 2]}, r"the columns differ in length: \{'v': 1, 'w': 2\}"),
-        ({"v": [1, "x"]}, "column 'v', row 1: 'x': .*give the column a type that holds all"),
+        ({"v": [1, "x"]}, "column 'v', row 1: 'x': .*write another value$"),
         ({"v": [1.5, None, 2**53 + 1, 7]}, "column 'v', row 2: 9007199254740993: "),
         (
             {"v": [decimal.Decimal(1), decimal.Decimal("NaN")]},
@@ -210,6 +211,31 @@ def test_an_unsupported_input_is_refused_with_the_supported_ones(
 ) -> None:
     with pytest.raises(InvalidRequest, match=said):
         client.write("ns", "t", data)
+
+
+@pytest.mark.parametrize(
+    ("values", "advised"),
+    [
+        ([1, None, 2**64 - 1], "pyarrow.uint64()"),
+        ([2**63, -1], "pyarrow.decimal128(38, 0)"),
+        ([2**70], "pyarrow.decimal128(38, 0)"),
+        ([10**38], None),
+        ([1, "a"], None),
+        (["a", "\ud800"], None),
+        ([2**53 + 1, 0.5], None),
+        ([True, 2], None),
+    ],
+)
+def test_a_type_is_advised_only_if_it_holds_the_values(
+    values: list[object], advised: str | None
+) -> None:
+    with pytest.raises(InvalidRequest, match="write another value") as caught:
+        table_of_rows([{"v": value} for value in values])
+    found = re.findall(r"pyarrow\.array\(values, (.+)\)$", str(caught.value))
+    assert found == ([] if advised is None else [advised])
+    if advised is not None:
+        kind = {"pyarrow.uint64()": pa.uint64()}.get(advised, pa.decimal128(38, 0))
+        assert table_of_columns({"v": pa.array(values, kind)})["v"].to_pylist() == values
 
 
 def test_lossless_values_in_a_list_are_accepted() -> None:
