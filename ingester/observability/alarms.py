@@ -57,7 +57,12 @@ def _store_away(facts: Facts) -> Finding:
 def _disk_full(facts: Facts) -> Finding:
     disk = facts.disk
     if disk.full or "disk_full" in facts.refusals:
-        lacks = "has no free inodes" if disk.log_free_files == 0 else "is full"
+        lacks, needed = "is full", 2 * facts.segment_bytes
+        if disk.log_free_files == 0:
+            lacks = "has no free inodes"
+        elif disk.log_free_bytes is not None and disk.log_free_bytes < needed:
+            left = _size(disk.log_free_bytes)
+            lacks += f" ({left} left, segments need {_size(needed)})"
         return "critical", f"the log's disk {lacks}: writes are refused, queries continue"
     free, least = disk.log_free_bytes, 4 * facts.segment_bytes
     if free is not None and free < least:

@@ -128,6 +128,12 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ),
     ("disk-full", "critical", {"disk": DiskStatus(full=True)}, "writes are refused"),
     ("disk-full", "critical", _refused("disk_full"), "writes are refused"),
+    (
+        "disk-full",
+        "critical",
+        {"disk": DiskStatus(full=True, log_free_bytes=SEGMENT)},
+        "is full (64 MiB left, segments need 128 MiB)",
+    ),
     ("disk-full", "warning", {"disk": DiskStatus(log_free_bytes=3 * SEGMENT)}, "192 MiB left"),
     ("disk-full", "warning", {"disk": DiskStatus(log_free_files=7)}, "7 more files"),
     ("disk-full", "warning", {"disk": DiskStatus(store_free_bytes=5)}, "store's disk has 5 B left"),
