@@ -60,7 +60,7 @@ def batches(draw: st.DrawFn) -> list[pa.RecordBatch]:
 
 def _parts(batch: pa.RecordBatch, template: MessageTemplate) -> tuple[tuple[Part, ...], IpcMessage]:
     schema = LoggedSchema(1, ("ns", "t"), Preamble(RecordKind.SCHEMA, ()), template)
-    rows = table_rows(schema, 1, PartitionedRows.joined([((), batch)], batch.schema))
+    rows = table_rows(schema, 1, PartitionedRows(batch, [()], [0, batch.num_rows]))
     assert rows.message is not None
     return rows.parts, rows.message
 
