@@ -55,7 +55,7 @@ class FreezePolicy:
         self._make_room = make_room
         self._wake = trio.Event()
         self._disk_full = False
-        self._crowded: set[TableKey | str | None] = set()
+        self._crowded: dict[TableKey | str | None, int] = {}
         self._memory_full = False
         self._full_namespaces: set[str] = set()
 
@@ -86,15 +86,16 @@ class FreezePolicy:
             self._full_namespaces.add(namespace)
         self._wake.set()
 
-    def relieve_partitions(self, whose: TableKey | str | None) -> None:
+    def relieve_partitions(self, whose: TableKey | str | None, excess: int = 1) -> None:
         """Freeze the oldest buffers, of a table or of all, until enough of them are being flushed.
 
         A batch was refused because there are too many partitions.
 
         Args:
             whose: a table, a namespace, or None for the daemon.
+            excess: how many partitions fewer the batch needs.
         """
-        self._crowded.add(whose)
+        self._crowded[whose] = max(excess, self._crowded.get(whose, 1))
         self._wake.set()
 
     async def run(self) -> None:
@@ -150,8 +151,8 @@ class FreezePolicy:
 
     def _freeze_crowded(self) -> None:
         """Freeze the oldest buffers where there are too many, except those being flushed."""
-        crowded, self._crowded = self._crowded, set()
-        for whose in crowded:
+        crowded, self._crowded = self._crowded, {}
+        for whose, excess in crowded.items():
             mine = [
                 partition
                 for _, partition in self._tree.active()
@@ -163,7 +164,7 @@ class FreezePolicy:
                 live = self._tree.namespaces.of(whose).partitions
             else:
                 live = len(self._tree.tables[whose].partitions)
-            stays = live - max(1, live // CROWDED_PART)
+            stays = live - max(excess, live // CROWDED_PART)
             for partition in mine[: max(0, len(mine) - stays)]:
                 self._tree.freeze(partition, "partitions")
 

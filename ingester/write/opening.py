@@ -32,7 +32,7 @@ class WriteHooks:
 
     relief: Relief
     """Makes room when a batch is refused for memory or disk."""
-    relieve_partitions: Callable[[TableKey | str | None], None]
+    relieve_partitions: Callable[[TableKey | str | None, int], None]
     """Flushes buffers when a batch finds too many partitions. On the loop."""
     queued_bytes: Callable[[], int]
     """Returns the bytes waiting to be flushed."""
@@ -83,7 +83,7 @@ def open_write(shared: Shared, tables: TableParts, hooks: WriteHooks) -> WritePa
     )
     post = hooks.make_post()
     partition_room = PartitionRoom(
-        tree, settings.limits, lambda whose: post(hooks.relieve_partitions, whose)
+        tree, settings.limits, lambda whose, excess: post(hooks.relieve_partitions, whose, excess)
     )
     path = WritePath(
         admission=admission,

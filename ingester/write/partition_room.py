@@ -36,14 +36,14 @@ class PartitionRoom:
 
     Args:
         on_full: receives the table or the namespace whose oldest buffers are to be flushed soon;
-            None for those of all. Any thread; must not wait.
+            None for those of all, and how many fewer there must be. Any thread; must not wait.
     """
 
     def __init__(
         self,
         tree: BufferTree,
         limits: LimitsSettings,
-        on_full: Callable[[TableKey | str | None], None] = lambda whose: None,
+        on_full: Callable[[TableKey | str | None, int], None] = lambda whose, excess: None,
     ) -> None:
         self._tree = tree
         self._limits = limits
@@ -156,7 +156,7 @@ class PartitionRoom:
     ) -> IngesterError | None:
         refusal = self._tree.namespaces.over_partitions(use, coming, new, in_all)
         if refusal is not None:
-            self._on_full(use.name)
+            self._on_full(use.name, 1)
         return refusal
 
     def _share(self, table: TableBuffer, new: int, most: int) -> int:
@@ -168,8 +168,8 @@ class PartitionRoom:
     def _full(
         self, key: TableKey, relieved: TableKey | None, limit: str, live: int, new: int
     ) -> LimitReached:
-        self._on_full(relieved)
         most = getattr(self._limits, limit)
+        self._on_full(relieved, live + new - most)
         whose = "the daemon" if relieved is None else "it"
         return LimitReached(
             f"table {key[0]}/{key[1]}: the batch opens {new} partitions, {whose} has {live} with"

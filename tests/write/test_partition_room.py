@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.buffer import BufferTree, FreezeLimits, TableBuffer, TreeHooks
+from ingester.client import Client, RetryPolicy
 from ingester.config.settings import LimitsSettings
 from ingester.dml.operation import Operation, Part
 from ingester.errors import BadRequest, LimitReached, limit_of
@@ -19,6 +21,7 @@ from ingester.write.partition_room import PartitionRoom
 from persist.manifest import TableState, apply
 from persist.partitioning import PartitionSpec
 from persist.table import TableDefinition, TableKey
+from tests.drivers.daemon import Daemon
 
 SCHEMA = pa.schema({"p": pa.int64()})
 DEFINITION = TableDefinition(SCHEMA, PartitionSpec.parse(["identity(p)"]))
@@ -31,7 +34,9 @@ class Rooms:
         ledger = MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 30))
         self.tree = BufferTree(ledger, Origins(), FreezeLimits(1 << 30), TreeHooks())
         self.full: list[TableKey | str | None] = []
-        self.room = PartitionRoom(self.tree, LimitsSettings(**limits), self.full.append)
+        self.room = PartitionRoom(
+            self.tree, LimitsSettings(**limits), lambda whose, _excess: self.full.append(whose)
+        )
         self.seq = 0
 
     def table(self, namespace: str, name: str = "t") -> TableBuffer:
@@ -131,3 +136,15 @@ def test_a_tenant_with_all_that_it_may_have_leaves_room_for_another() -> None:
     rooms.write(rooms.table("modest"), range(6))
     with pytest.raises(LimitReached, match="daemon_partitions"):
         rooms.write(rooms.table("modest"), [6])
+
+
+def test_a_batch_with_as_many_partitions_as_are_allowed_finds_room_soon(tmp_path: Path) -> None:
+    few, many = ({"p": list(range(start, start + 200))} for start in (0, 200))
+    with (
+        Daemon.start(tmp_path / "data", limits__partitions="200") as daemon,
+        Client(daemon.flight, retry=RetryPolicy(for_s=6.0)) as client,
+    ):
+        client.create_table("ns", "t", SCHEMA, partition_by=["identity(p)"])
+        client.write("ns", "t", few)
+        client.write("ns", "t", many)
+        assert sorted(client.query("ns", "t")["p"].to_pylist()) == list(range(400))
