@@ -336,7 +336,9 @@ class BufferTree:
                 self._hooks.on_release(table, handle)
                 handle.release()
                 self._forget(table, handle, nbytes, rows)
-            return []
+        # Here too, because no further message may arrive for long.
+        self._shared_memories.look()
+        return []
 
     def first_needed_segment(self, default: int) -> int:
         """Oldest log segment with rows or checkpoints that no committed version has."""

@@ -25,15 +25,12 @@ from persist.manifest.actions import Content
 from persist.partitioning import (
     PartitionedRows,
     PartitionValueTooLong,
+    any_number,
     order_by_partition,
 )
 
 BODY_OVERHEAD_BYTES = 1 << 20
 """Bytes that the IPC form may have beside the values: padding, offsets, many columns."""
-
-
-def _any_number(parts: int) -> None:
-    """Accept any number of partitions."""
 
 
 class Numbered(NamedTuple):
@@ -63,7 +60,7 @@ class OperationMaker:
         checkpoint: SourceCheckpoint | None = None,
         *,
         most_bytes: int | None = None,
-        check: Callable[[int], None] = _any_number,
+        check: Callable[[int], None] = any_number,
     ) -> Operation:
         """Make an operation of one batch.
 
@@ -152,7 +149,7 @@ class OperationMaker:
         self,
         normalise: Normaliser,
         batch: pa.RecordBatch,
-        check: Callable[[int], None] = _any_number,
+        check: Callable[[int], None] = any_number,
     ) -> PartitionedRows:
         """Order a batch by partition, with the columns and types of its table.
 

@@ -20,6 +20,7 @@ from persist.partitioning.spec import default_spec as default_spec
 from persist.partitioning.spec import folder_of as folder_of
 from persist.partitioning.split import PartitionedRows as PartitionedRows
 from persist.partitioning.split import PartitionValueTooLong as PartitionValueTooLong
+from persist.partitioning.split import any_number as any_number
 from persist.partitioning.split import order_by_partition as order_by_partition
 from persist.partitioning.split import partition_values as partition_values
 from persist.partitioning.split import split_batch as split_batch

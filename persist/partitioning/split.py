@@ -190,7 +190,7 @@ def _bucket(value: Any, buckets: int) -> int:
     return (mmh3.hash(data, 0, signed=False) & 0x7FFF_FFFF) % buckets
 
 
-def _any_number(parts: int) -> None:
+def any_number(parts: int) -> None:
     """Accept any number of partitions."""
 
 
@@ -232,7 +232,7 @@ def order_by_partition(
     spec: PartitionSpec,
     *,
     folders: bool = True,
-    check: Callable[[int], None] = _any_number,
+    check: Callable[[int], None] = any_number,
 ) -> PartitionedRows:
     """Order a batch's rows by partition, those of a partition as they are in the batch.
 

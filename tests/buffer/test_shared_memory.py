@@ -131,14 +131,15 @@ def test_what_a_buffer_leaves_behind_is_copied_little_by_little() -> None:
     batch = _batch(["a", "b", "c", "d"] * 60, 4000)
     for _ in range(60):
         tree.write(batch)
-    for name in "ab":
-        tree.release(name)
 
     def copied() -> int:
         chunks = (chunk for handle in tree.table.handles() for chunk in handle.rows.chunks())
         return sum(chunk.nbytes for chunk in chunks if chunk.memory is None)
 
     steps = [0]
+    for name in "ab":
+        tree.release(name)
+        steps.append(copied())
     for _ in range(60):
         tree.write(batch)
         steps.append(copied())
@@ -146,6 +147,16 @@ def test_what_a_buffer_leaves_behind_is_copied_little_by_little() -> None:
     most = max(later - earlier for earlier, later in pairwise(steps))
     assert most < COPIED_BYTES + batch.nbytes
     assert pa.total_allocated_bytes() - before < 1.1 * tree.table.nbytes + (18 << 20)
+
+
+def test_what_a_buffer_leaves_behind_is_copied_though_no_message_follows() -> None:
+    tree = Tree()
+    for _ in range(60):
+        tree.write(_batch(["a", "b", "c"] * 60, 4000))
+        tree.write(_batch(["d"], 1))
+    tree.release("a")
+    chunks = [chunk for handle in tree.table.handles() for chunk in handle.rows.chunks()]
+    assert sum(chunk.memory is None for chunk in chunks if chunk.nbytes > 4000) > 0
 
 
 def test_joined_chunks_leave_the_messages_that_they_came_in() -> None:
