@@ -142,7 +142,7 @@ def test_a_batch_with_as_many_partitions_as_are_allowed_finds_room_soon(tmp_path
     few, many = ({"p": list(range(start, start + 200))} for start in (0, 200))
     with (
         Daemon.start(tmp_path / "data", limits__partitions="200") as daemon,
-        Client(daemon.flight, retry=RetryPolicy(for_s=6.0)) as client,
+        Client(daemon.flight, retry=RetryPolicy(for_s=15.0)) as client,
     ):
         client.create_table("ns", "t", SCHEMA, partition_by=["identity(p)"])
         client.write("ns", "t", few)
