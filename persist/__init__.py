@@ -17,8 +17,8 @@ cannot commit.
 while rows are written.
 
 **Reading.** `predicate` excludes files and row groups by their bounds. `parquet` checks a file's
-footer before Arrow reads it, then decodes the rest. `exports` writes file lists for readers that do
-not know the manifest.
+footer before Arrow reads it, then decodes the rest. `exports` writes file lists for Spark, and
+`publish` the metadata of open formats, for readers that do not know the manifest.
 
     rows ─▶ `partitioning` ─▶ `parquet` ─▶ `store` ◀── `manifest` ◀── commit
                                               │            │

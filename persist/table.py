@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from persist.manifest import TRANSFORMERS, Action, Properties, Schema, Spec, TableState
+from persist.manifest import (
+    MAX_AGE,
+    PUBLISH,
+    TRANSFORMERS,
+    Action,
+    Properties,
+    Schema,
+    Spec,
+    TableState,
+)
 from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_folder_names
 
 TableKey = tuple[str, str]
@@ -55,6 +64,14 @@ class TableDefinition:
     """Specs that are not current, each (spec id, spec); files, buffers and logs may use them."""
     transformers: tuple[UsedTransformer, ...] = ()
     """The classes that transform batches before they are logged, in order."""
+    publish: tuple[str, ...] | None = None
+    """The formats that the table is published in, ``iceberg`` and ``delta``; None leaves it to the
+    daemon's settings, and an empty tuple is none.
+    """
+    max_age_s: float | None = None
+    """The age of buffered rows, in seconds, at which they are flushed, if that is below the
+    daemon's ``persist.max_age``.
+    """
     first_schema_id: int = 1
     """The first schema since the table was last defined again; another value means another
     table.
@@ -151,6 +168,10 @@ class TableDefinition:
                 {"class": each.name, "version": each.version, "previous": each.previous}
                 for each in self.transformers
             ]
+        if self.publish is not None:
+            values[PUBLISH] = list(self.publish)
+        if self.max_age_s is not None:
+            values[MAX_AGE] = self.max_age_s
         return Properties(values=values)
 
     def actions(self) -> tuple[Action, ...]:
@@ -181,6 +202,8 @@ class TableDefinition:
                 UsedTransformer(each["class"], each["version"], each.get("previous"))
                 for each in properties.get(TRANSFORMERS, ())
             ),
+            publish=None if PUBLISH not in properties else tuple(properties[PUBLISH]),
+            max_age_s=properties.get(MAX_AGE),
             first_schema_id=min(state.schemas, default=schema.schema_id),
         )
 

@@ -36,6 +36,9 @@ Names are from Spark's state store, whose checkpoint format v2 has the same stru
 at `committing`.
 """
 
+from persist.manifest.actions import CHANGEABLE as CHANGEABLE
+from persist.manifest.actions import MAX_AGE as MAX_AGE
+from persist.manifest.actions import PUBLISH as PUBLISH
 from persist.manifest.actions import TRANSFORMERS as TRANSFORMERS
 from persist.manifest.actions import Action as Action
 from persist.manifest.actions import Add as Add

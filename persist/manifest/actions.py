@@ -97,7 +97,13 @@ class Spec(_Action, frozen=True, tag="spec"):
 
 
 TRANSFORMERS = "transformers"
-"""The one property that can change: the classes that transform the table's batches."""
+"""The property that holds the classes that transform the table's batches."""
+PUBLISH = "publish"
+"""The property that holds the formats that the table is published in."""
+MAX_AGE = "max_age_s"
+"""The property that holds the age of buffered rows, in seconds, at which they are flushed."""
+CHANGEABLE = frozenset({TRANSFORMERS, PUBLISH, MAX_AGE})
+"""The properties that can change; all others are fixed when the table is defined."""
 
 
 class Properties(_Action, frozen=True, tag="properties"):

@@ -17,7 +17,7 @@ A proposal is committed as a whole or not at all, except for parts that the tabl
     the expiry of an origin that was written since                                    dropped
     a shared state that exists; a checkpoint that is not newer than the state's       dropped
     other schema, spec or properties, made for an outdated definition            ProposalConflict
-    properties that differ only in the transformers                                   kept
+    properties that differ only in those that can change                              kept
     anything but a horizon if the table version is sealed                           VersionSealed
 
 A proposal holds flushes, or a rewrite, or a push, never a mixture. After a horizon is committed,
@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from persist.manifest.actions import (
-    TRANSFORMERS,
+    CHANGEABLE,
     Action,
     Add,
     Applied,
@@ -223,7 +223,7 @@ def _check_definition(state: TableState, actions: Sequence[Action]) -> None:
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The properties that never change."""
-    return {name: value for name, value in properties.items() if name != TRANSFORMERS}
+    return {name: value for name, value in properties.items() if name not in CHANGEABLE}
 
 
 def _covered_to(state: TableState, add: Add) -> int:

@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from persist.manifest import (
-    TRANSFORMERS,
+    CHANGEABLE,
     Action,
     Add,
     Applied,
@@ -264,7 +264,7 @@ def _untold(after: int, exc: VersionNotKept) -> LookupError:
 
 
 def _lasting(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in properties.items() if name != TRANSFORMERS}
+    return {name: value for name, value in properties.items() if name not in CHANGEABLE}
 
 
 def seal(move: Move) -> TableState:

@@ -1,0 +1,1 @@
+"""Delta metadata of a table."""
