@@ -3,6 +3,7 @@
     <namespace>/<table>/_current/<n:020d>              which table version is current
     <namespace>/<table>/_versions/<N:020d>             who owns number N of a table version
     <namespace>/<table>/_versions/<N>.<n>.gone         it was given up after switch n of the table
+    <namespace>/<table>/_published/<n:020d>            offset of published numbers after switch n
     <namespace>/<table>/v1/_manifest/<V:020d>.commit
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
@@ -71,8 +72,13 @@ def claimed_folder(namespace: str, table: str) -> str:
     return f"{table_folder(namespace, table)}/_versions/"
 
 
+def published_folder(namespace: str, table: str) -> str:
+    """The folder of what publishing in open formats records, with its final '/'."""
+    return f"{table_folder(namespace, table)}/_published/"
+
+
 def numbered(folder: str, number: int) -> str:
-    """The object of a number in one of those two folders."""
+    """The object of a number in one of those folders."""
     return f"{folder}{number:0{DIGITS}d}"
 
 
