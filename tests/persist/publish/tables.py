@@ -162,14 +162,13 @@ class BuiltTable:
         Args:
             definition: of the table if it is defined again.
         """
-        number = self.manifest.table_version + 1
         again = definition is not None
         if definition is not None:
             self.definition = definition.redefined(self.definition)
         if again:
             owner = WriterAction("me", "first", 1, "open"), Owner(ingester_id="me", epoch=1)
             self._commit(*owner)
-        claim_version(self.store, "ns", self.table, f"push{number}")
+        number = claim_version(self.store, "ns", self.table, uuid.uuid4().hex)
         self._earlier.append(self.manifest)
         self.manifest = Manifest(self.store, "ns", self.table, number)
         new = commit(self.manifest, None, Proposal(self.definition.actions()), ME)
