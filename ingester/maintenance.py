@@ -219,7 +219,7 @@ class GarbageCollector:
         self._tree = tree
         of = settings.manifest
         self._retention = Retention(retain_s=of.retain, orphan_grace_s=of.orphan_grace)
-        self._versions = VersionRetention(settings.versions.keep, of.orphan_grace)
+        self._versions = VersionRetention(settings.versions.keep, of.orphan_grace, of.retain)
         # Nothing expires sooner than these settings say.
         longest_s = max(of.retain, of.orphan_grace, SHORTEST_PAUSE_S)
         self._pause_s = min(LONGEST_PAUSE_S, longest_s)

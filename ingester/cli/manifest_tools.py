@@ -258,11 +258,9 @@ def _print_one_verification(one: Verification) -> None:
 def run_clean_up(tables: ChosenTables, dry_run: bool, as_json: bool) -> None:
     """Clean up each table, and print what was deleted."""
     manifest_settings = tables.settings.manifest
-    retention = Retention(
-        retain_s=manifest_settings.retain, orphan_grace_s=manifest_settings.orphan_grace
-    )
-
-    versions = VersionRetention(tables.settings.versions.keep, manifest_settings.orphan_grace)
+    retain_s, grace_s = manifest_settings.retain, manifest_settings.orphan_grace
+    retention = Retention(retain_s=retain_s, orphan_grace_s=grace_s)
+    versions = VersionRetention(tables.settings.versions.keep, grace_s, retain_s)
 
     def cleaned(manifest: Manifest) -> dict[str, Any]:
         done = clean_up(manifest, retention, dry_run=dry_run)

@@ -27,8 +27,8 @@ what of the proposal is left to commit. `claims` gives each start its epoch.
 **Table versions.** Each has its own manifest. `table_versions` lists them and says which is
 current; `persist.switching` moves from one to another.
 
-**Maintenance.** `gc` plans and deletes, `verifying` checks everything that is kept. `errors` are
-sorted by who must act.
+**Maintenance.** `gc` plans and deletes; `published` pins versions for readers of published formats.
+`verifying` checks everything that is kept. `errors` are sorted by who must act.
 
 A committed version never changes, a proposal is committed at most once, and nothing is deleted that
 a kept version needs (tests/persist/manifest). All calls block: no trio, and pyarrow only for zstd.
@@ -109,6 +109,10 @@ from persist.manifest.history import kept_versions as kept_versions
 from persist.manifest.history import version_as_of as version_as_of
 from persist.manifest.history import walk as walk
 from persist.manifest.paths import version_folder as version_folder
+from persist.manifest.published import Pin as Pin
+from persist.manifest.published import read_pins as read_pins
+from persist.manifest.published import remove_pin as remove_pin
+from persist.manifest.published import write_pin as write_pin
 from persist.manifest.reading import CommittedVersion as CommittedVersion
 from persist.manifest.reading import Manifest as Manifest
 from persist.manifest.reading import list_tables as list_tables

@@ -15,6 +15,9 @@ stray snapshot of version 39 is not what version 40 is read from. Then, in this 
     changelogs, snapshots    of versions that are gone, and of uids that lost
     data files               that no kept version lists, from before the horizon
 
+Of a published table, all versions from the lowest pin on are kept (``published``), and the one that
+was current when the retention began: readers of published snapshots may have begun with it then.
+
 It may stop at any step and be run again from the start, by any process, also by two at once
 (test_gc_interrupted.py). No kept or later version can come to need what is deleted. The versions of
 a sealed table version are all kept. Commits below a gap, made by a writer that was paused during a
@@ -41,6 +44,7 @@ from persist.manifest.files import CommitRecord, DamagedFile, decode_snapshot
 from persist.manifest.history import Removals, committed_lineage
 from persist.manifest.lineage import VersionLoader, raise_floor, read_commit
 from persist.manifest.paths import parse_entry, snapshot_path
+from persist.manifest.published import Pin, lowest_pin, read_pins
 from persist.manifest.reading import Manifest, snapshot_due, write_snapshot
 from persist.manifest.state import Lineage, TableState
 from persist.store import ObjectInfo
@@ -113,15 +117,17 @@ def plan_clean_up(
 
     Raises:
         TableNotFound: The table does not exist.
-        ManifestDamaged: Something that is kept cannot be read; nothing is deleted.
+        ManifestDamaged: Something that is kept, or a pin, cannot be read; nothing is deleted.
     """
     now = manifest.store.now()
     state = manifest.load(known=known)
+    pins = _pins(manifest)
     files = list_manifest(manifest)
     first = _first_of_run(files.commits, state.version)
     oldest = first
     if state.sealed is None:
-        oldest = _oldest(manifest, first, state.version, now, retention)
+        oldest = _oldest(manifest, first, state.version, now, retention, published=bool(pins))
+        oldest = max(first, min(oldest, lowest_pin(pins, manifest.table_version) or oldest))
     # else: the process that finishes the switch needs all versions, however long it takes.
     lineage = committed_lineage(manifest, oldest, state)
     base, needed, snapshot = _what_oldest_needs(manifest, oldest, lineage)
@@ -207,17 +213,36 @@ def _first_of_run(commits: dict[int, ObjectInfo], head: int) -> int:
     return first
 
 
-def _oldest(manifest: Manifest, first: int, head: int, now: datetime, retention: Retention) -> int:
-    """The lowest version that counts and is young, or one of the last that are always kept."""
+def _pins(manifest: Manifest) -> dict[str, Pin]:
+    return read_pins(manifest.store, manifest.namespace, manifest.table)
+
+
+def _oldest(
+    manifest: Manifest,
+    first: int,
+    head: int,
+    now: datetime,
+    retention: Retention,
+    *,
+    published: bool,
+) -> int:
+    """The lowest version that counts and is young, or one of the last that are always kept.
+
+    Of a published table it is the version before the first young one, current until then.
+    """
     limit = max(head - max(retention.keep_versions, 1) + 1, first)
     cutoff = now - timedelta(seconds=retention.retain_s)
     commits = _read_commits(manifest, first, min(limit + 1, head))
+    before: int | None = None
     for made, following in pairwise(commits):
         if made is None or following is None or following.parent != made.uid:
+            before = None
             continue  # deleted meanwhile, or made by a writer that was paused during a collection
         at = parse_time(made.at)
-        if made.version >= limit or at is None or at > cutoff:
-            return made.version
+        young = at is None or at > cutoff
+        if young or made.version >= limit:
+            return before if before is not None and young and published else made.version
+        before = made.version
     return min(limit + 1, head)
 
 
@@ -357,16 +382,15 @@ def carry_out(manifest: Manifest, plan: CleanUpPlan, state: TableState) -> Clean
     Raises:
         ManifestDamaged, StoreUnavailable: As :func:`clean_up`.
     """
-    if plan.commits and manifest.load(known=state).sealed is not None:
-        # The process that finishes the switch needs all versions. The next run plans again.
-        plan = replace(plan, oldest=plan.first, commits=(), changelogs=(), snapshots=(), data=())
+    if plan.commits and _kept_after_all(manifest, plan, state):
+        # The next run plans again.
+        plan = replace(plan, oldest=plan.first, commits=(), changelogs=(), snapshots=())
+        return _report(manifest, plan, state, (), dry_run=False)
     data = plan.data
     if plan.horizon is not None:
         # Versions between plan and horizon may list files that were unlisted; later ones cannot.
         plan.removals.follow(manifest, committed_lineage(manifest, plan.oldest, state))
         data = tuple(i for i in data if still_unlisted(manifest, state, plan.removals, i))
-    if plan.commits:
-        raise_floor(manifest.store, manifest.folder, plan.oldest)
     for info in plan.commits:
         # Invariant: ascending, each deleted before the next. A writer that creates a commit again
         # finds its parent missing and knows that it does not count.
@@ -376,6 +400,15 @@ def carry_out(manifest: Manifest, plan: CleanUpPlan, state: TableState) -> Clean
             for _ in pool.map(manifest.store.delete, [info.path for info in kind]):
                 pass
     return _report(manifest, plan, state, data, dry_run=False)
+
+
+def _kept_after_all(manifest: Manifest, plan: CleanUpPlan, state: TableState) -> bool:
+    """Whether versions that the plan deletes have become needed since it was made."""
+    if manifest.load(known=state).sealed is not None:
+        return True  # the process that finishes the switch needs all versions
+    # Invariant: the floor is raised before the pins are read. A publisher does the reverse.
+    raise_floor(manifest.store, manifest.folder, plan.oldest)
+    return (lowest_pin(_pins(manifest), manifest.table_version) or plan.oldest) < plan.oldest
 
 
 def _report(

@@ -4,6 +4,7 @@
     <namespace>/<table>/_versions/<N:020d>             who owns number N of a table version
     <namespace>/<table>/_versions/<N>.<n>.gone         it was given up after switch n of the table
     <namespace>/<table>/_published/<n:020d>            offset of published numbers after switch n
+    <namespace>/<table>/_published/<format>.json       what readers of a published format may need
     <namespace>/<table>/v1/_manifest/<V:020d>.commit
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.changelog
     <namespace>/<table>/v1/_manifest/<V:020d>_<uid>.snapshot
@@ -29,6 +30,7 @@ _ENTRY = re.compile(
 )
 _NUMBER = re.compile(r"[0-9]{20}")
 _GONE = re.compile(r"(?P<version>[0-9]{20})\.(?P<switch>[0-9]{20})\.gone")
+_PIN = re.compile(r"(?P<format>[a-z][a-z0-9_]*)\.json")
 _CLAIM = re.compile(r"(?P<epoch>[0-9]{20})\.claim")
 
 
@@ -97,6 +99,20 @@ def parse_gone(name: str) -> tuple[int, int] | None:
     """The version and the switch in such a record's name; None for a foreign name."""
     match = _GONE.fullmatch(name)
     return None if match is None else (int(match["version"]), int(match["switch"]))
+
+
+def pin_path(namespace: str, table: str, format: str) -> str:
+    """The pin of one published format; ``ValueError`` if it cannot name one."""
+    name = f"{format}.json"
+    if parse_pin(name) is None:
+        raise ValueError(f"format {format!r} does not match {_PIN.pattern} without its end")
+    return f"{published_folder(namespace, table)}{name}"
+
+
+def parse_pin(name: str) -> str | None:
+    """The format in a pin's name; None for a foreign name."""
+    match = _PIN.fullmatch(name)
+    return None if match is None else match["format"]
 
 
 def commit_path(folder: str, version: int) -> str:

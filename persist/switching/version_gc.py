@@ -6,6 +6,8 @@
 
 No switch goes to a version that was given up, and its objects are deleted only a grace period
 later, when its readers are done. The current version, and one that a seal names, are never deleted.
+Of a published table, neither are versions that a pin names, nor those that were current within the
+time that manifest versions are kept: published snapshots list their files.
 Any process may run it, also two at once, and a run may end at any step
 (tests/persist/switching/test_version_gc.py).
 
@@ -28,9 +30,11 @@ from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import SwitchRefused, TableNotFound, VersionSealed
 from persist.manifest.gc import Deleted
 from persist.manifest.paths import claimed_folder, current_folder, parse_entry, version_folder
+from persist.manifest.published import read_pins
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 from persist.manifest.table_versions import (
+    NumberedSwitch,
     Switch,
     TableVersion,
     current_version,
@@ -98,10 +102,14 @@ _DELETERS = 8
 
 
 class VersionRetention(msgspec.Struct, frozen=True):
-    """What is kept of a table's versions; ``grace_s`` are seconds."""
+    """What is kept of a table's versions; ``grace_s`` and ``retain_s`` are seconds.
+
+    ``retain_s`` is that of :class:`~persist.manifest.Retention`; it matters to published tables.
+    """
 
     keep: int = KEEP
     grace_s: float = 3600.0
+    retain_s: float = 86400.0
 
 
 class VersionsCleaned(msgspec.Struct, frozen=True):
@@ -131,13 +139,15 @@ def clean_up_versions(
     """Give up and delete a table's versions that are no longer needed. Blocks.
 
     Raises:
-        ManifestDamaged: An object about the versions cannot be read; nothing is deleted.
+        ManifestDamaged: An object about the versions, or a pin, cannot be read; nothing is deleted.
         StoreUnavailable: Run it again: completed steps stay done.
     """
     known = _all_versions(store, namespace, table)
-    done = [each.switch for each in switches(store, namespace, table)] if known else []
+    numbered = switches(store, namespace, table) if known else []
+    done = [each.switch for each in numbered]
     counted = {each.previous for each in done} | {each.table_version for each in done}
     kept = _kept(store, namespace, table, done, retention.keep)
+    kept |= _published(store, namespace, table, numbered, retention.retain_s)
     left = [each for each in known if each.version not in kept]
     marked = [each.version for each in left if each.version in counted and each.gone is None]
     before = store.now() - timedelta(seconds=retention.grace_s)
@@ -155,6 +165,7 @@ def clean_up_versions(
         ]
         # Checked again: a process that was paused could have switched to one of them.
         kept = _kept(store, namespace, table, done, 0)
+        kept |= _published(store, namespace, table, numbered, retention.retain_s)
         deleted = {version: infos for version, infos in deleted.items() if version not in kept}
         _delete(store, [info for infos in deleted.values() for info in infos])
     gone = Deleted.of(info for infos in deleted.values() for info in infos)
@@ -187,6 +198,22 @@ def _kept(
     history = [done[0].previous, *(each.table_version for each in done)] if done else []
     before = [version for version in dict.fromkeys(reversed(history)) if version not in kept]
     return kept | set(before[:keep]) | set(versions_before(done)[::-1][:keep])
+
+
+def _published(
+    store: ObjectStore,
+    namespace: str,
+    table: str,
+    done: Sequence[NumberedSwitch],
+    retain_s: float,
+) -> set[int]:
+    """The versions that pins name or, if there is a pin, that were current within ``retain_s``."""
+    pins = read_pins(store, namespace, table)
+    if not pins:
+        return set()
+    before = store.now() - timedelta(seconds=retain_s)
+    young = {each.switch.previous for each in done if each.written > before}
+    return young | {pin.table_version for pin in pins.values()}
 
 
 def is_commit(path: str) -> bool:

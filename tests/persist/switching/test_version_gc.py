@@ -6,12 +6,16 @@ import pytest
 
 from persist.manifest import (
     Manifest,
+    ManifestDamaged,
+    Pin,
     Proposal,
     TableVersionNotKept,
     claim_version,
     commit,
     give_up_version,
     list_versions,
+    remove_pin,
+    write_pin,
 )
 from persist.store import ObjectStore, StoreUnavailable
 from persist.switching import (
@@ -122,3 +126,84 @@ def test_the_target_of_a_running_switch_is_never_deleted(
     store.advance(seconds=3601)
     assert clean(store).deleted == ()
     assert Manifest(store, *TABLE, 2).load().files
+
+
+def five_versions(store: ObjectStore) -> None:
+    for version in range(1, 6):
+        make(store, version)
+        if version > 1:
+            switch_version(store, *TABLE, version)
+
+
+def test_a_table_version_that_a_pin_names_stays(real_store: ObjectStore) -> None:
+    """The publisher has not followed the switches yet, however long ago they were."""
+    store = ClockedStore(real_store)
+    five_versions(store)
+    write_pin(store, *TABLE, "iceberg", Pin(1, 1))
+    store.advance(days=30)
+    assert clean(store).marked == (2,)
+    store.advance(seconds=3601)
+    assert clean(store).deleted == (2,)
+    assert kept(store) == [1, 3, 4, 5]
+    write_pin(store, *TABLE, "iceberg", Pin(5, 1))
+    assert clean(store).marked == (1,)
+    store.advance(seconds=3601)
+    write_pin(store, *TABLE, "delta", Pin(1, 1))
+    assert clean(store).deleted == (), "given up, but a pin names it"
+    remove_pin(store, *TABLE, "delta")
+    assert clean(store).deleted == (1,)
+
+
+def test_table_versions_of_a_published_table_stay_as_long_as_its_versions_do(
+    real_store: ObjectStore,
+) -> None:
+    """Published snapshots younger than that list their files."""
+    store = ClockedStore(real_store)
+    five_versions(store)
+    write_pin(store, *TABLE, "delta", Pin(5, 1))
+    for _ in range(11):
+        assert clean(store) == VersionsCleaned(*TABLE, dry_run=False)
+        store.advance(hours=2)
+    store.advance(hours=3)
+    assert clean(store).marked == (1, 2)
+    assert (
+        clean_up_versions(store, *TABLE, VersionRetention(grace_s=-1.0, retain_s=30 * 3600)).deleted
+        == ()
+    )
+    store.advance(hours=2)
+    assert clean(store).deleted == (1, 2)
+
+
+def test_a_pin_that_cannot_be_read_stops_the_deletion_of_table_versions(
+    real_store: ObjectStore,
+) -> None:
+    store = ClockedStore(real_store)
+    five_versions(store)
+    clean(store)
+    store.advance(days=3)
+    store.put("ns/flights/_published/delta.json", b"{")
+    with pytest.raises(ManifestDamaged, match="_published/delta"):
+        clean_up_versions(store, *TABLE, RETENTION)
+    assert store.deleted == []
+    remove_pin(store, *TABLE, "delta")
+    assert clean(store).deleted == (1, 2)
+
+
+def test_a_table_version_that_is_pinned_during_the_run_stays(real_store: ObjectStore) -> None:
+    """The pin is found at the last look before anything is deleted."""
+    store = ClockedStore(real_store)
+    five_versions(store)
+    clean(store)
+    store.advance(days=3)
+    looks = 0
+
+    def publish(call: str, path: str) -> None:
+        nonlocal looks
+        looks += call == "list" and "_published" in path
+        if looks == 2:
+            store.on_call = lambda call, path: None
+            write_pin(store, *TABLE, "iceberg", Pin(1, 1))
+
+    store.on_call = publish
+    assert clean_up_versions(store, *TABLE, RETENTION).deleted == (2,)
+    assert looks == 2
