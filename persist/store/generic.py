@@ -182,6 +182,11 @@ class FsspecStore:
             if path > start_after and path.startswith(prefix):
                 yield ObjectInfo(path, int(found[full]["size"]), self._time(full, found[full]))
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """The names of the folders directly below ``prefix``, from one listing of all objects."""
+        parts = (info.path.removeprefix(prefix).partition("/") for info in self.list(prefix))
+        return iter(dict.fromkeys(name for name, is_folder, _ in parts if is_folder))
+
     def delete(self, path: str) -> None:
         full = self._full(path)
         with suppress(ObjectNotFound), self._errors(path):

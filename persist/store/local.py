@@ -199,6 +199,15 @@ class LocalStore:
             elif path > start_after and (info := self.exists(path)) is not None:
                 yield info
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """The names of the folders directly below ``prefix``, also of empty ones."""
+        self._check_mounted()
+        try:
+            found = _entries(os.path.join(self._root, checked_prefix(prefix)), "")
+        except OSError as exc:
+            raise from_os(exc, f"{self.url}/{prefix}") from exc
+        return (name[:-1] for name in found if name.endswith("/"))
+
     def delete(self, path: str) -> None:
         """Remove the object; its folder stays, because a writer may be about to use it."""
         with suppress(ObjectNotFound), self._errors(path):

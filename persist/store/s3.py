@@ -273,6 +273,18 @@ class S3Store:
                 return
             where["ContinuationToken"] = page["NextContinuationToken"]
 
+    def folders(self, prefix: str) -> Iterator[str]:
+        """The names of the folders directly below ``prefix``; a request for a thousand."""
+        below = self._root + checked_prefix(prefix)
+        where: dict[str, Any] = {"Prefix": below, "Delimiter": "/"}
+        while True:
+            page = self._call("list_objects_v2", None, **where)
+            for found in page.get("CommonPrefixes", []):
+                yield found["Prefix"][len(below) : -1]
+            if not page.get("IsTruncated"):
+                return
+            where["ContinuationToken"] = page["NextContinuationToken"]
+
     def delete(self, path: str) -> None:
         with suppress(ObjectNotFound):  # S3 answers 204 either way; some servers do not
             self._call("delete_object", path)

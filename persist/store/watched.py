@@ -39,6 +39,7 @@ from persist.store.contract import (
     StoreUnavailable,
     StoreUnsuitable,
 )
+from persist.store.folders import folders
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -295,6 +296,10 @@ class WatchedStore:
         yield first
         while (following := self._failures_noted("list", lambda: next(listed, None))) is not None:
             yield following
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """The folders below ``prefix``, as :func:`persist.store.folders` lists them."""
+        return iter(self._noted("list", lambda: list(folders(self._store, prefix))))
 
     def delete(self, path: str) -> None:
         self._noted("delete", lambda: self._store.delete(path))
