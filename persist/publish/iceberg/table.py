@@ -89,10 +89,28 @@ class IcebergTable:
         known = self._known
         if known is None or not self._is_newest(known.published.k):
             known = self._known = self._read()
-        return None if known is None else self._head(known)
+        return None if known is None else self._head(known.published)
 
-    def _head(self, table: _Table) -> Head:
-        published = table.published
+    def newest_metadata(self) -> tuple[Head, bytes] | None:
+        """The newest metadata file with its content; None if there is none.
+
+        Costs a listing and a read. Raises as :meth:`head`.
+        """
+        folder = f"{self._folder}/metadata/"
+        while True:
+            found = self._metadata_files(list(self._store.list(folder, folder + FIRST_METADATA)))
+            if not found:
+                return None
+            k = max(found)
+            try:
+                data = self._get(metadata_path(k))
+                return self._head(read_metadata(k, data)), data
+            except ObjectNotFound:
+                continue  # its creation did not count: see _create
+            except ValueError as exc:
+                raise self._foreign(metadata_path(k), str(exc)) from exc
+
+    def _head(self, published: Published) -> Head:
         location = f"{self._location}/{metadata_path(published.k)}"
         return Head(published.place, published.at_ms, location)
 
@@ -171,7 +189,7 @@ class IcebergTable:
         if base is None:
             raise ValueError("no step is given, and nothing is published yet")
         self._hint(base.published.k)
-        return self._head(base)
+        return self._head(base.published)
 
     def _commit(self, base: _Table | None, steps: Sequence[Step], retain_s: float) -> _Table:
         uploads = _Uploads(self._store)
