@@ -212,7 +212,8 @@ async def _serve_http(
     security: Security,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    app = create_app(status, Entrance(security.access, own_names(settings.http)))
+    entrance = Entrance(security.access, own_names(settings.http))
+    app = create_app(status, entrance, settings.store_options)
     host, port = split_address(settings.http.listen)
     listener = HttpListener(app, host, port, settings.http.idle_timeout, security.certificates)
     security.open_at(listener)

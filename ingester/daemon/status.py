@@ -296,6 +296,12 @@ class StatusPublisher:
             return refused
         return []
 
+    def open_store(self) -> ObjectStore | str:
+        """Return the daemon's store, or why it cannot be read now."""
+        if (reasons := self.readiness("query")) or self._runtime is None:
+            return ", ".join(reasons)
+        return self._runtime.store
+
     def phase(self) -> Phase:
         """Return the state and a line for systemd."""
         runtime = self._runtime

@@ -172,4 +172,10 @@ NEEDS: dict[str, Need] = {
     "http /api/tables/{namespace}/{table}/{list}": _READ,
     "http /api/status/{list}": Need(None, "shown", setting="status"),
     "http /api/history": Need(None, "shown", setting="status"),
+    "http /iceberg/v1/config": _CALLER,
+    "http /iceberg/v1/namespaces": Need("read", "shown"),
+    "http /iceberg/v1/namespaces/{namespace}": _READ,
+    "http /iceberg/v1/namespaces/{namespace}/tables": _READ,
+    "http /iceberg/v1/namespaces/{namespace}/tables/{table}": _READ,
+    "http /iceberg/v1/namespaces/{namespace}/tables/{table}/metrics": _READ,
 }

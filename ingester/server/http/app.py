@@ -12,20 +12,21 @@
 | GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
 | GET /api/tables/N/T | ``table_detail.TableDetail``; behind it ``/partitions``, ``/files``  |
 | GET /api/history    | ``History``             |                                            |
+| /iceberg/v1/…       | an Iceberg REST catalogue: see ``iceberg``                           |
 | GET /               | the operator's page     |                                            |
 
 HEAD is answered like GET, without a body. Everything but the page and the metrics is a JSON object;
-an error is ``{"code": …, "message": …}``. No body contains a traceback or a source path: the log
-has them under the id in the body. No answer may be cached. Handlers do not block, and each reads
-the daemon's state at one moment.
+an error is ``{"code": …, "message": …}``, except below ``/iceberg``. No body contains a traceback
+or a source path: the log has them under the id in the body. No answer may be cached. Handlers do
+not block, and each reads the daemon's state at one moment.
 """
 
 import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib import resources
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 import structlog
@@ -47,7 +48,10 @@ from ingester.observability.table_detail import TableView
 from ingester.schema.limits import check_table_name
 from ingester.server.auth.rights import Sees
 from ingester.server.http.entrance import Entrance, Handler, TurnedAway
+from ingester.server.http.iceberg import ROOT, IcebergRoutes, refusal
+from ingester.server.http.iceberg import error as iceberg_error
 from ingester.server.http.page import assemble
+from persist.store import ObjectStore
 
 log = structlog.get_logger()
 
@@ -101,6 +105,9 @@ class StatusSource(Protocol):
     def table(self, namespace: str, table: str) -> TableView | None:
         """Return an open table as it is now; None if it is not open here."""
 
+    def open_store(self) -> ObjectStore | str:
+        """Return the daemon's store, or why it cannot be read now."""
+
 
 @cache
 def runbook_entries() -> dict[str, str]:
@@ -125,7 +132,7 @@ class BoundedAnswers:
         try:
             self._places.acquire_nowait()
         except trio.WouldBlock:
-            await _saturated()(scope, receive, send)
+            await _saturated(scope["path"])(scope, receive, send)
             return
         try:
             await self._app(scope, receive, send)
@@ -133,11 +140,16 @@ class BoundedAnswers:
             self._places.release()
 
 
-def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starlette:
+def create_app(
+    source: StatusSource,
+    entrance: Entrance | None = None,
+    store_options: Mapping[str, Any] | None = None,
+) -> Starlette:
     """Return the ASGI application that answers for ``source``.
 
     Args:
         entrance: checks requests; by default everybody may ask, by this machine's names.
+        store_options: those of the store in the settings.
     """
     entrance = entrance or Entrance()
     html, policy = assemble()
@@ -202,7 +214,7 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         headers = _HEADERS | {"Content-Security-Policy": policy, "X-Frame-Options": "DENY"}
         return Response(html, headers=headers, media_type="text/html")
 
-    routes = {
+    shown = {
         "/health/live": live,
         "/health/ready": ready,
         "/metrics": metrics,
@@ -214,6 +226,8 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
         "/runbook/{entry}": runbook,
         "/": show_page,
     }
+    routes: dict[str, tuple[str, Handler]] = {path: ("GET", each) for path, each in shown.items()}
+    routes |= IcebergRoutes(source.open_store, store_options or {}).routes()
 
     def counted(path: str, handle: Handler) -> Handler:
         async def answer(request: Request) -> Response:
@@ -230,8 +244,8 @@ def create_app(source: StatusSource, entrance: Entrance | None = None) -> Starle
 
     app = Starlette(
         routes=[
-            Route(path, counted(path, _answered(entrance.behind(path, handle))))
-            for path, handle in routes.items()
+            Route(path, counted(path, _answered(entrance.behind(path, handle))), methods=[method])
+            for path, (method, handle) in routes.items()
         ],
         exception_handlers={HTTPException: refuse},
         middleware=[Middleware(BoundedAnswers)],
@@ -247,10 +261,8 @@ def _answered(handle: Handler) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             return await handle(request)
-        except TurnedAway as refusal:
-            response = _error(refusal.status, refusal.code, refusal.message)
-            response.headers.update(refusal.headers)
-            return response
+        except TurnedAway as exc:
+            return _turned_away(request.url.path, exc)
         except Exception:
             error_id = uuid.uuid4().hex[:12]
             log.exception(
@@ -259,9 +271,21 @@ def _answered(handle: Handler) -> Handler:
                 error_id=error_id,
                 runbook="http-failed",
             )
-            return _error(500, "internal", f"internal error {error_id}; the log has more")
+            failure = TurnedAway(500, "internal", f"internal error {error_id}; the log has more")
+            return _turned_away(request.url.path, failure)
 
     return answer
+
+
+def _turned_away(path: str, exc: TurnedAway) -> Response:
+    """Return the response of a refusal in the form that the path's clients know."""
+    if path.startswith(f"{ROOT}/"):
+        kind = exc.code if exc.code.endswith("Exception") else ""
+        response = iceberg_error(exc.status, exc.message, kind)
+    else:
+        response = _error(exc.status, exc.code, exc.message)
+    response.headers.update(exc.headers)
+    return response
 
 
 async def _told(tell: Callable[[Request], Awaitable[bytes]], request: Request) -> Response:
@@ -276,11 +300,15 @@ async def _told(tell: Callable[[Request], Awaitable[bytes]], request: Request) -
 
 async def _refuse(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
+    if request.url.path.startswith(f"{ROOT}/"):
+        response = refusal(request, exc.status_code)
+        response.headers.update(exc.headers or {})
+        return response
     code = _ERROR_CODES.get(exc.status_code, "invalid")
     message = {
         404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status,"
         " /api/status/{tables,origins,followers,replications,namespaces}, /api/history,"
-        " /api/tables/NAMESPACE/TABLE, .../partitions, .../files",
+        " /api/tables/NAMESPACE/TABLE, .../partitions, .../files, /iceberg/v1/config",
         405: "only GET and HEAD are answered here",
     }.get(exc.status_code, exc.detail)
     response = _error(exc.status_code, code, message)
@@ -292,13 +320,12 @@ def _error(status: int, code: str, message: str) -> Response:
     return _json({"code": code, "message": message}, status)
 
 
-def _saturated() -> Response:
-    body = {
-        "code": "saturated",
-        "message": f"{MAX_ANSWERS} answers are under way; retry in a second",
-        "retry_after_s": 1,
-    }
-    response = _json(body, 503)
+def _saturated(path: str) -> Response:
+    message = f"{MAX_ANSWERS} answers are under way; retry in a second"
+    if path.startswith(f"{ROOT}/"):
+        response = iceberg_error(503, message)
+    else:
+        response = _json({"code": "saturated", "message": message, "retry_after_s": 1}, 503)
     response.headers["Retry-After"] = "1"
     return response
 

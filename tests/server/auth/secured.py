@@ -51,11 +51,13 @@ class Secured:
         secret = None if name is None else self.tokens.secret[name]
         return connect(self.daemon.flight, secret)
 
-    def http(self, path: str, name: str | None = None, **headers: str) -> tuple[int, Any]:
-        """The status and JSON body of a GET request."""
+    def http(
+        self, path: str, name: str | None = None, method: str = "GET", **headers: str
+    ) -> tuple[int, Any]:
+        """The status and JSON body of a request without a body."""
         if name is not None:
             headers["Authorization"] = f"Bearer {self.tokens.secret[name]}"
-        request = urllib.request.Request(self.daemon.http + path, headers=headers)
+        request = urllib.request.Request(self.daemon.http + path, headers=headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
                 body = answer.read()

@@ -193,7 +193,11 @@ def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, ask
             assert refusal(call, client) is None, name
 
 
-@pytest.mark.parametrize("asked", [key for key in NEEDS if key.startswith("http ")])
+ROUTES = [key for key in NEEDS if key.startswith("http ")]
+CATALOGUE = [key for key in ROUTES if "/iceberg/" in key]
+
+
+@pytest.mark.parametrize("asked", [key for key in ROUTES if key not in CATALOGUE])
 def test_a_route_is_refused_without_a_token(secured: Secured, asked: str) -> None:
     path = asked.removeprefix("http ")
     of_a_table = "{table}" in path
@@ -217,3 +221,24 @@ def test_a_route_is_refused_without_a_token(secured: Secured, asked: str) -> Non
             ("other", path.replace("shop/t", "shop/u")),
         ):
             assert secured.http(where, name)[0] == 403, "it says nothing of what there is"
+
+
+@pytest.mark.parametrize("asked", CATALOGUE)
+def test_a_route_of_the_iceberg_catalogue_is_refused_without_its_right(
+    secured: Secured, asked: str
+) -> None:
+    with secured.client("rw") as client:
+        put(client, HERE, numbers(0, 1))
+    method = "POST" if asked.endswith("/metrics") else "GET"
+    path = asked.removeprefix("http ").format(namespace="shop", table="t")
+
+    def answer(name: str | None) -> tuple[int, str]:
+        status, body = secured.http(path, name, method)
+        return status, body["error"]["type"] if status >= 400 else ""
+
+    assert answer(None) == (401, "NotAuthorizedException")
+    lacking = "" if NEEDS[asked].of != "namespace" else "ForbiddenException"
+    for name in ("writes", "other"):
+        assert answer(name) == (403 if lacking else 200, lacking)
+    for name in ("reads", "chief", "root"):
+        assert answer(name)[1] in ("", "NoSuchTableException")

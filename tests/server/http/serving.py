@@ -45,6 +45,7 @@ from ingester.server.auth.rights import Sees
 from ingester.server.http.app import Purpose, create_app
 from ingester.server.http.server import HttpListener, ListenError
 from ingester.server.tls import Certificates
+from persist.store import ObjectStore
 
 MIB = 1 << 20
 IDLE_S = 2.0
@@ -125,6 +126,7 @@ class TurnableSource:
     """All tables, if there are more than the status lists."""
     failure: Exception | None = None
     views: dict[tuple[str, str], TableView] = field(default_factory=dict)
+    store: ObjectStore | None = None
 
     def live(self) -> bool:
         return self.is_live
@@ -148,6 +150,9 @@ class TurnableSource:
 
     def table(self, namespace: str, table: str) -> TableView | None:
         return self.views.get((namespace, table))
+
+    def open_store(self) -> ObjectStore | str:
+        return self.store or "the store is unreachable"
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         asked.check(["tables"])
