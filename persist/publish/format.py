@@ -57,7 +57,8 @@ class Format(Protocol):
     def publish(self, steps: Sequence[Step], *, retain_s: float) -> Head:
         """Publish these steps, which follow the head without a gap, or begin with a complete one.
 
-        Publishing what is published already changes nothing and returns the head.
+        Publishing what is published already, or no steps, makes up for hints to readers that the
+        last publisher may not have written, and returns the head.
 
         Args:
             retain_s: versions whose successor is older than this may be dropped from the metadata.

@@ -77,12 +77,12 @@ class PausingStore:
         if not callable(found):
             return found
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self._left -= 1
             if self._left == 0:
                 self.paused = True
                 self._meanwhile()
-            return found(*arguments)
+            return found(*arguments, **named)
 
         return call
 

@@ -67,7 +67,7 @@ def encode_checkpoint(step: Step, description: Description) -> pa.Buffer:
     """The checkpoint of the table at a step."""
     kinds = [("txn", _TXN), ("add", _ADD), ("remove", _REMOVE)]
     kinds += [("metaData", _META_DATA), ("protocol", _PROTOCOL)]
-    schema = pa.schema(kinds, {_KEY: step.place.uid.encode()})
+    schema = pa.schema(kinds)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, compression="zstd", store_schema=False) as writer:
         firsts = [
@@ -81,6 +81,7 @@ def encode_checkpoint(step: Step, description: Description) -> pa.Buffer:
             part = files[start : start + _AT_ONCE]
             adds = [added(file, description.stats, False) for file in part]
             writer.write_table(_only_adds(adds, schema))
+        writer.add_key_value_metadata({_KEY.decode(): step.place.uid})
     return sink.getvalue()
 
 
