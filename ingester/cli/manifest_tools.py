@@ -42,6 +42,8 @@ from persist.manifest import verify as verify_manifest
 from persist.manifest.actions import decoded_size
 from persist.parquet.reading import DataFile, read_footer
 from persist.partitioning import PartitionSpec, folder_of
+from persist.publish.format import FORMATS
+from persist.publish.publisher import Publisher
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
 from persist.switching import VersionRetention, VersionsCleaned, clean_up_versions
 from persist.table import TableDefinition
@@ -266,6 +268,10 @@ def run_clean_up(tables: ChosenTables, dry_run: bool, as_json: bool) -> None:
         done = clean_up(manifest, retention, dry_run=dry_run)
         name = (manifest.namespace, manifest.table)
         old = clean_up_versions(manifest.store, *name, versions, dry_run=dry_run)
+        if not dry_run:
+            Publisher(manifest.store, *name).clean_up(
+                FORMATS, retain_s=retention.retain_s, grace_s=retention.orphan_grace_s
+            )
         if not as_json:
             _print_one_clean_up(done)
             _print_old_versions(old)

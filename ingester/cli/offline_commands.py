@@ -1,8 +1,8 @@
-"""The options of ``ingester manifest …`` and ``ingester tokens …``, which need no daemon.
+"""The options of ``ingester manifest …``, ``ingester publish`` and ``ingester tokens …``.
 
-The commands of ``manifest`` take a store's URL and optionally a namespace and a table; by default
-they cover all tables of the store. They do not disturb a running daemon. A running daemon reads a
-changed token file.
+They need no daemon. The first two take a store's URL and optionally a namespace and a table; by
+default they cover all tables of the store. They do not disturb a running daemon. A running daemon
+reads a changed token file.
 """
 
 from pathlib import Path
@@ -118,6 +118,41 @@ def gc(
 
     flags = {"manifest.retain": retain, "manifest.orphan_grace": orphan_grace}
     run_clean_up(chosen(url, namespace, table, config, flags), dry_run, json)
+
+
+def publish(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[on|off|status] URL [NAMESPACE [TABLE]]",
+            help="on, off: what daemons do from now on. status: how far each table is published."
+            " Without: publish now.",
+            show_default=False,
+        ),
+    ],
+    format: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format", help="iceberg or delta; repeatable. Default: both, or the table's own."
+        ),
+    ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(
+            "--max-age",
+            help="With on: flush rows of these tables at this age, if that is sooner than"
+            " persist.max_age.",
+        ),
+    ] = None,
+    config: StoreConfig = None,
+    json: Json = False,
+) -> None:
+    """Publish tables as Iceberg and Delta, for engines that do not know the manifest.
+
+    Safe while daemons run. Exit code 1 if a table is not published as it should be."""
+    from .publish import run_publish
+
+    run_publish(words, format or (), max_age, config, json)
 
 
 tokens_app = typer.Typer(help="Manage the token file of a daemon.")
