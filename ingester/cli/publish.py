@@ -67,7 +67,7 @@ def run_publish(
 def _parsed(words: Sequence[str]) -> tuple[Verb, str, str | None, str | None]:
     verb: Verb = "now"
     if words and words[0] in _VERBS:
-        verb, words = cast("Verb", words[0]), words[1:]
+        verb, words = words[0], words[1:]
     if not 1 <= len(words) <= 3:
         raise CommandFailed("publish takes [on|off|status] URL [NAMESPACE [TABLE]]", USAGE)
     url, namespace, table = [*words, None, None][:3]

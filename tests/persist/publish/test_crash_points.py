@@ -149,7 +149,7 @@ def test_a_publisher_that_is_paused_at_any_call_continues_from_anothers_head(
             publish(store)
 
         pausing = PausingStore(store, at, meanwhile)
-        Publisher(pausing, "ns", "t").publish(FORMATS, retain_s=RETAIN_S)  # type: ignore[arg-type]
+        Publisher(pausing, "ns", "t").publish(FORMATS, retain_s=RETAIN_S)
         paused = pausing.paused
         publish(store)
         assert_read(tmp_path, table)
