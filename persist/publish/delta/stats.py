@@ -64,11 +64,16 @@ def _bound_of(kind: pa.DataType) -> Bound | None:
         return _decimal
     if t.is_boolean(kind) or t.is_binary(kind):
         return None
-    return _as_it_is
+    return _float if t.is_floating(kind) else _as_it_is
 
 
 def _as_it_is(value: Any, upper: bool) -> Any:
     return value
+
+
+def _float(value: float, upper: bool) -> float:
+    # -0.0 equals 0.0, but readers that order them would skip a file that has the other one only.
+    return value if value else (0.0 if upper else -0.0)
 
 
 def _instant(value: int, upper: bool) -> str | None:

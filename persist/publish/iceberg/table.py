@@ -18,7 +18,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -201,6 +201,7 @@ class IcebergTable:
             if step.definition.first_schema_id != first_schema_id:
                 # The names of earlier columns may be those of other columns now.
                 snapshots, first_schema_id = [], step.definition.first_schema_id
+                step = replace(step, added=tuple(step.files()), removed=(), complete=True)
             parent = snapshots[-1] if snapshots else None
             manifests = self._write_manifests(uploads, manifests, step)
             listed = encode_list(
@@ -254,11 +255,12 @@ class IcebergTable:
 
     def _files_of(self, held: Held, step: Step) -> dict[str, int]:
         if held.added_in is None:
-            prefix, files = f"{self._location}/{step.root}/", step.state.files
+            # A switch removes files of another table version, in another folder than the step's.
+            prefix, files = f"{self._location}/", step.state.files
             found = decode_entries(self._read_url(held.file.path))
             held.added_in = {}
             for url, number in found.items():
-                path = url.removeprefix(prefix)
+                path = url.removeprefix(prefix).partition("/")[2]
                 held.added_in[files[path].path if path in files else path] = number
         return held.added_in
 
