@@ -73,6 +73,8 @@ from persist.manifest.claims import last_claim as last_claim
 from persist.manifest.claims import tell_stop as tell_stop
 from persist.manifest.committing import Proposal as Proposal
 from persist.manifest.committing import commit as commit
+from persist.manifest.committing import commit_patiently as commit_patiently
+from persist.manifest.committing import one_time_writer as one_time_writer
 from persist.manifest.draft import apply as apply
 from persist.manifest.errors import ActionRefused as ActionRefused
 from persist.manifest.errors import CommitUnclear as CommitUnclear

@@ -24,6 +24,7 @@ writes and 5,500 reads). ``make simulation`` shows both.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -50,6 +51,11 @@ Fence = Callable[[TableState, WriterIdentity], None]
 
 PATIENCE = StoreRetry(first_s=0.1, cap_s=2.0, attempts=5)
 """How long one call retries a store that gives no clear answer."""
+
+LONG_PATIENCE = StoreRetry(
+    first_s=0.1, cap_s=5.0, unreachable=(StoreUnavailable, CommitUnclear), for_s=120.0
+)
+"""How long a job without a daemon retries while the store gives no clear answer."""
 
 LOSSES_IN_A_ROW = 8
 """After this many lost attempts a writer pauses before the next one."""
@@ -143,6 +149,26 @@ def commit(
         if lost >= LOSSES_IN_A_ROW:
             pause(Random().uniform(0, PAUSE_S))
         state = _newest(manifest, state)
+
+
+def one_time_writer(name: str) -> WriterIdentity:
+    """The identity of one run of a job. No daemon has such an id, so it fences none."""
+    return WriterIdentity(ingester_id=f"_{name}", incarnation=uuid.uuid4().hex, epoch=0)
+
+
+def commit_patiently(
+    manifest: Manifest,
+    base: TableState | None,
+    actions: Sequence[Action],
+    writer: WriterIdentity,
+) -> TableState:
+    """Commit the actions, retrying transient errors; the version that has them.
+
+    Raises:
+        RewriteVoid, UploadExpired, ProposalConflict: As :func:`commit`.
+        StoreUnavailable, CommitUnclear: After two minutes. The commit may have succeeded.
+    """
+    return retry(partial(commit, manifest, base, Proposal(actions), writer), LONG_PATIENCE)
 
 
 def _prepare(

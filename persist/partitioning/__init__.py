@@ -2,12 +2,15 @@
 
     ``day(time)`` ─▶ `spec`: transforms over columns with Iceberg's results; their Hive folders,
                              and the bounds that a partition's values imply
+                  ─▶ `columns`: the columns that a spec computes, for filters
     a batch       ─▶ `split`: its rows ordered by partition, without a loop over rows
 
 A folder name only places files; the manifest's values are the truth. No row is changed. Start
 reading at `spec`.
 """
 
+from persist.partitioning.columns import partition_columns as partition_columns
+from persist.partitioning.columns import partition_scalar as partition_scalar
 from persist.partitioning.spec import FOLDER_VALUE_BYTES as FOLDER_VALUE_BYTES
 from persist.partitioning.spec import UNPARTITIONED as UNPARTITIONED
 from persist.partitioning.spec import InvalidPartitionSpec as InvalidPartitionSpec

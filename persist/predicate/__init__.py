@@ -7,6 +7,8 @@
 bounds are compared with the same value. `values` looks up alternatives that name values, of one
 column or of several, instead of comparing them one by one.
 
+`files` decides by the manifest which of a table's files may have matching rows.
+
 A file is skipped only if none of its rows can match; the rest is tested row by row. This package
 reads no file: bounds come from the manifest, a partition's values or a footer. Start reading at
 `predicate`.

@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
-from ingester.spark.sink.append import commit_patiently, identity
-from persist.manifest import Manifest
+from persist.manifest import Manifest, commit_patiently, one_time_writer
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
@@ -108,7 +107,7 @@ def test_a_batch_that_spans_both_is_taken_where_it_is_missing_by_the_partitions_
     emptied.kill()
     manifest = Manifest(open_store(store_url(tmp_path)), *TABLE)
     by_host = TableDefinition.of_state(manifest.load()).with_spec(["bucket(4, i)"])
-    commit_patiently(manifest, None, [by_host.spec_action()], identity("test"))
+    commit_patiently(manifest, None, [by_host.spec_action()], one_time_writer("test"))
     with emptied.again() as third:
         assert again(third, [2, 3]) == [False, False]
         assert seen(third) == rows_of(range(1, 4))

@@ -7,8 +7,7 @@ from pathlib import Path
 import pyarrow.flight as fl
 import pytest
 
-from ingester.spark.sink.append import commit_patiently, identity
-from persist.manifest import Manifest
+from persist.manifest import Manifest, commit_patiently, one_time_writer
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
@@ -47,7 +46,7 @@ def partitioned_by(folder: Path, daemon: Daemon, *fields: str) -> None:
     """Commit another partition spec, and have the daemon read it."""
     manifest = Manifest(open_store(store_url(folder)), *TABLE)
     spec = TableDefinition.of_state(manifest.load()).with_spec(fields).spec_action()
-    state = commit_patiently(manifest, None, [spec], identity("test"))
+    state = commit_patiently(manifest, None, [spec], one_time_writer("test"))
     with fl.connect(daemon.flight) as client:
         query(client, TABLE, scope="buffered", version=state.version)
         assert tuple(describe(client, TABLE)["partition_by"]) == fields

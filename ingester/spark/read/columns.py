@@ -15,22 +15,14 @@ one on its partition column is.
 
 A partition column has the same type and values whether Spark reads the folder's name, pyarrow reads
 the manifest, or this module computes it from a buffered row (``tests/spark/test_partition_by.py``).
-
-    day(time)         time_day      date
-    hour(time)        time_hour     string, 2026-11-21-15
-    month(time)       time_month    string, 2026-11
-    year(time)        time_year     int
-    bucket(16, host)  host_bucket   int
-    identity(zip)     zip_key       as zip; an empty string is null, whose folder it shares
+Their names and types are in :mod:`persist.partitioning.columns`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column
@@ -43,9 +35,9 @@ from ingester.schema.types import seen_type as seen_type
 from ingester.spark.errors import RequestRefused
 from persist.parquet.sparse_rows import Nulls
 from persist.partitioning import (
-    PartitionField,
-    PartitionValue,
     PartitionValues,
+    partition_columns,
+    partition_scalar,
     partition_values,
     with_columns,
 )
@@ -161,13 +153,6 @@ def _timestamp(nanoseconds: Column, *, with_zone: bool) -> Column:
 
 OPERATION = "_op"
 """The column of a keyed table's buffered or written rows: ``upsert`` or ``delete``."""
-_TRANSFORMED = {
-    "day": pa.date32(),
-    "hour": pa.string(),
-    "month": pa.string(),
-    "year": pa.int32(),
-    "bucket": pa.int32(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,11 +173,8 @@ class Columns:
 
     def partition_fields(self) -> list[pa.Field]:
         """All columns of the partition spec, in folder order."""
-        schema = self.definition.schema
-        return [
-            pa.field(field.name, partition_type(field, schema.field(field.column).type))
-            for field in self.definition.spec.fields
-        ]
+        columns = partition_columns(self.definition.spec, self.definition.schema)
+        return [pa.field(field.name, carrier(field.type)) for field in columns]
 
     def fields(self) -> list[pa.Field]:
         """Both kinds, in the order that every reader uses."""
@@ -245,31 +227,6 @@ def asked_columns(definition: TableDefinition, names: Sequence[str] | None) -> t
     if len(set(names)) != len(names) or not names:
         raise RequestRefused(f"columns {list(names)}: give at least one, and each only once")
     return tuple(names)
-
-
-def partition_type(field: PartitionField, source: pa.DataType) -> pa.DataType:
-    """The type of the partition column that this field computes from a ``source`` column."""
-    if field.transform != "identity":
-        return _TRANSFORMED[field.transform]
-    # Spark parses the folder's name as a timestamp itself, in microseconds.
-    return pa.timestamp("us", source.tz and "UTC") if is_nanoseconds(source) else carrier(source)
-
-
-def partition_scalar(value: PartitionValue, kind: pa.DataType) -> pa.Scalar:
-    """A partition value of the manifest in the partition column's type."""
-    if value is None or value == "":
-        return pa.scalar(None, kind)
-    if pa.types.is_date32(kind):
-        days = int(np.datetime64(str(value), "D").astype(np.int64))
-        return pa.scalar(days, pa.int32()).cast(kind)
-    if pa.types.is_timestamp(kind):
-        seconds, _, fraction = str(value).partition(".")
-        # Fractions count up from the second, also before 1970, so truncating rounds down.
-        ticks = np.datetime64(f"{seconds}.{fraction[:6] or '0'}", "us").astype(np.int64)
-        return pa.scalar(int(ticks), pa.int64()).cast(kind)
-    if pa.types.is_decimal128(kind):
-        return pa.scalar(Decimal(str(value)), kind)
-    return pa.scalar(value, kind)
 
 
 def _columns(batch: pa.RecordBatch, fields: Sequence[pa.Field]) -> list[pa.Array]:

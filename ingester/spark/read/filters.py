@@ -20,10 +20,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from ingester.spark.errors import RequestRefused
-from ingester.spark.read.columns import Columns, is_nanoseconds, partition_type, quoted
-from persist.manifest import Add, ColumnStats
-from persist.parquet.stats import stat_value
-from persist.partitioning.spec import partition_bounds
+from ingester.spark.read.columns import Columns, is_nanoseconds, quoted
+from persist.manifest import Add
+from persist.predicate.files import filter_schema, may_have_matches
 from persist.predicate.parse import BadFilter, parse_predicate
 from persist.predicate.predicate import NOT_ORDERS, Condition, Predicate
 from persist.predicate.values import Points
@@ -62,7 +61,7 @@ def said(text: str | None, definition: TableDefinition) -> Predicate:
     from ingester.client.filter_parser import parse_filter
 
     try:
-        return parse_predicate(parse_filter(text), _schema(definition))
+        return parse_predicate(parse_filter(text), filter_schema(definition))
     except (InvalidRequest, BadFilter) as exc:
         raise RequestRefused(str(exc)) from exc
 
@@ -80,14 +79,6 @@ def condition(predicate: Predicate, columns: Columns) -> Column:
     """The predicate as a Spark condition, over columns in their carrier types."""
     kinds = {field.name: field.type for field in columns.fields()}
     return _any(_all(terms, kinds) for terms in predicate.conjunctions)
-
-
-def _schema(definition: TableDefinition) -> pa.Schema:
-    made = [
-        pa.field(field.name, partition_type(field, definition.schema.field(field.column).type))
-        for field in definition.spec.fields
-    ]
-    return pa.schema([*definition.schema, *made])
 
 
 def _carried(term: Condition, kinds: dict[str, pa.DataType]) -> Condition:
@@ -207,23 +198,5 @@ class Pruning:
 
     def may_match(self, add: Add) -> bool:
         """Whether the file may have wanted rows."""
-        if not self.files:
-            return True
         definition = self.columns.definition
-        known = [add.stats]
-        if add.spec_id <= definition.spec_id:
-            spec = definition.spec_of(add.spec_id)
-            known.append(partition_bounds(spec, add.values, definition.schema))
-        if definition.has_current_layout(add.spec_id):
-            known.append(self._partition_columns(add))
-        return all(
-            predicate.may_match(bounds, add.rows) for bounds in known for predicate in self.files
-        )
-
-    def _partition_columns(self, add: Add) -> dict[str, ColumnStats]:
-        found = {}
-        fields = self.columns.partition_fields()
-        for field, scalar in zip(fields, self.columns.partition_scalars(add.values), strict=True):
-            value, nulls = stat_value(scalar), 0 if scalar.is_valid else add.rows
-            found[field.name] = ColumnStats(min=value, max=value, nulls=nulls)
-        return found
+        return all(may_have_matches(predicate, definition, add) for predicate in self.files)

@@ -11,9 +11,7 @@ succeeded must not delete its files (``tests/spark/test_append_writer.py``,
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -33,45 +31,17 @@ from ingester.spark.sink.writers import (
 from persist.manifest import (
     Action,
     Add,
-    CommitUnclear,
-    Manifest,
-    Proposal,
     TableState,
     Txn,
     TxnDiffers,
     UploadExpired,
     VersionSealed,
-    WriterIdentity,
-    commit,
+    commit_patiently,
+    one_time_writer,
 )
 from persist.manifest.actions import SequenceContent
-from persist.store import StoreRetry, StoreUnavailable, open_store, retry
+from persist.store import open_store
 from persist.table import TableDefinition
-
-COMMIT_RETRY = StoreRetry(
-    first_s=0.1, cap_s=5.0, unreachable=(StoreUnavailable, CommitUnclear), for_s=120.0
-)
-"""How long a driver retries while the store gives no clear answer."""
-
-
-def identity(name: str) -> WriterIdentity:
-    """The identity of one Spark run. No daemon has such an id, so it fences none."""
-    return WriterIdentity(ingester_id=f"_{name}", incarnation=uuid.uuid4().hex, epoch=0)
-
-
-def commit_patiently(
-    manifest: Manifest,
-    base: TableState | None,
-    actions: Sequence[Action],
-    writer: WriterIdentity,
-) -> TableState:
-    """Commit the actions, retrying transient errors; the version that has them.
-
-    Raises:
-        RewriteVoid, UploadExpired, ProposalConflict: As ``persist.manifest.commit``.
-        StoreUnavailable, CommitUnclear: After two minutes. The commit may have succeeded.
-    """
-    return retry(partial(commit, manifest, base, Proposal(actions), writer), COMMIT_RETRY)
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -139,7 +109,9 @@ class AppendSink:
         if not actions:
             return
         try:
-            state = commit_patiently(self._options.manifest(), None, actions, identity("spark"))
+            state = commit_patiently(
+                self._options.manifest(), None, actions, one_time_writer("spark")
+            )
         except UploadExpired as exc:
             raise WriteRefused(
                 f"nothing was committed: the write took longer than manifest.orphan_grace, after"
