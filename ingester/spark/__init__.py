@@ -29,7 +29,6 @@ executors need this distribution and no server. Start reading at ``read``.
 from ingester.spark.compaction.api import compact as compact
 from ingester.spark.compaction.api import expire as expire
 from ingester.spark.compaction.api import rewrite as rewrite
-from ingester.spark.compaction.plan import CompactionReport as CompactionReport
 from ingester.spark.errors import PySparkMissing as PySparkMissing
 from ingester.spark.errors import ReaderUnsuitable as ReaderUnsuitable
 from ingester.spark.errors import RowsMissing as RowsMissing
@@ -39,3 +38,4 @@ from ingester.spark.errors import TailUnavailable as TailUnavailable
 from ingester.spark.errors import WriteRefused as WriteRefused
 from ingester.spark.read.read_table import read_table as read_table
 from ingester.spark.session import register as register
+from persist.compaction import CompactionReport as CompactionReport

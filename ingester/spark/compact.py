@@ -19,9 +19,9 @@ from ingester.config.secret_values import secret_value
 from ingester.secret_texts import remember_options
 from ingester.shown_text import escaped
 from ingester.spark.compaction.api import compact, rewrite
-from ingester.spark.compaction.plan import TARGET_FILE_BYTES, CompactionReport
 from ingester.spark.errors import PySparkMissing, require_pyspark
 from ingester.spark.options import store_value
+from persist.compaction import TARGET_FILE_BYTES, CompactionReport
 from persist.manifest import Manifest, ManifestError, list_tables
 from persist.parquet.encode import Compression
 from persist.store import StoreError, open_store
@@ -75,36 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 failed = True
                 continue
             failed = failed or report.left > 0
-            print(
-                json.dumps(asdict(report)) if asked.json else escaped(text_of(report)), flush=True
-            )
+            print(json.dumps(asdict(report)) if asked.json else escaped(report.text()), flush=True)
     finally:
         spark.stop()
     return 1 if failed else 0
 
 
-def text_of(report: CompactionReport) -> str:
-    """The report as a sentence."""
-    if not report.files_before:
-        return f"{report.namespace}/{report.table}: nothing to do at version {report.version}"
-    speed = report.bytes_before / 1e6 / max(report.seconds, 1e-9)
-    return (
-        f"{report.namespace}/{report.table}: {report.files_before} files"
-        f" ({report.bytes_before / 1e6:.1f} MB) became {report.files_after}"
-        f" ({report.bytes_after / 1e6:.1f} MB), {report.rows} rows, in {report.commits} commits up"
-        f" to version {report.version}; {report.seconds:.1f} s, {speed:.1f} MB/s;"
-        f" {report.conflicts} conflicts, {report.left} groups left"
-        + (f"; refused: {report.refused}" if report.refused else "")
-    )
-
-
 def _progress(report: CompactionReport, done: int, planned: int) -> None:
-    print(
-        f"{report.namespace}/{report.table}: {done} of {planned} groups,"
-        f" {report.bytes_before / 1e6:.1f} MB, version {report.version}",
-        file=sys.stderr,
-        flush=True,
-    )
+    print(report.progress_text(done, planned), file=sys.stderr, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -46,6 +46,10 @@ class FileDamaged(Exception):
     """A data file differs from what was written; the message names it and says why."""
 
 
+class RowsTooLarge(Exception):
+    """The rows of a file exceed the memory allowed for them."""
+
+
 class DataFile(NamedTuple):
     """A file and what is known of it; ``path`` is from the store's root."""
 
@@ -107,6 +111,8 @@ def damage_errors(path: str) -> Iterator[None]:
     """
     try:
         yield
+    except MemoryError:
+        raise  # also Arrow's, which is an ArrowException as well
     except (pa.ArrowException, UnicodeDecodeError) as exc:
         raise FileDamaged(f"file {path} is damaged: {exc}") from exc
     except OSError as exc:
@@ -216,24 +222,37 @@ def columns_with_values(
     return found
 
 
-def sparse_rows(parquet: pq.ParquetFile, schema: pa.Schema | None = None) -> SparseRows:
+def sparse_rows(
+    parquet: pq.ParquetFile, schema: pa.Schema | None = None, most_bytes: int | None = None
+) -> SparseRows:
     """All rows of an open file.
 
     Args:
         schema: the columns of the rows, with their types; the file's own by default.
+        most_bytes: the memory that they may take; about one row group more is held at the end.
+
+    Raises:
+        RowsTooLarge: they take more.
     """
     own = parquet.schema_arrow if schema is None else schema
-    batches = [batch for table in _tables(parquet, own) for batch in table.to_batches()]
+    batches: list[pa.RecordBatch] = []
+    nbytes = 0
+    for table in _tables(parquet, own, one_by_one=most_bytes is not None):
+        nbytes += table.nbytes
+        if most_bytes is not None and nbytes > most_bytes:
+            raise RowsTooLarge
+        batches += table.to_batches()
     return SparseRows.of(batches, own)
 
 
-def _tables(parquet: pq.ParquetFile, schema: pa.Schema) -> Iterator[pa.Table]:
+def _tables(parquet: pq.ParquetFile, schema: pa.Schema, *, one_by_one: bool) -> Iterator[pa.Table]:
+    """The rows of the row groups, or of several with the same columns at once."""
     footer, wanted = parquet.metadata, set(schema.names)
     groups = [
         (tuple(columns_with_values(footer, index, wanted)), index)
         for index in range(footer.num_row_groups)
     ]
-    for columns, same in groupby(groups, key=lambda each: each[0]):
+    for (columns, _), same in groupby(groups, key=lambda each: (each[0], one_by_one and each[1])):
         numbers = [index for _, index in same]
         found = parquet.read_row_groups(numbers, columns=[*columns], use_threads=False)
         if not columns:

@@ -8,6 +8,7 @@ import runpy
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,17 @@ from pyspark.sql import SparkSession
 
 from ingester.spark import WriteRefused, compact, expire, read_table, rewrite
 from ingester.spark.compaction import api as compaction
-from ingester.spark.compaction.plan import CompactionReport, FileGroup, plan_compaction
-from ingester.spark.compaction.run import Rewriting
-from persist.manifest import Add, Manifest, TableNotFound, verify
+from ingester.spark.compaction.runner import SparkRunner
+from persist.compaction import (
+    CompactionReport,
+    FileGroup,
+    InProcess,
+    RewriteTask,
+    Rewriting,
+    Rewritten,
+    plan_compaction,
+)
+from persist.manifest import Manifest, TableNotFound, verify
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.drivers.wire import Table, create, events, persist, put, query
@@ -122,33 +131,48 @@ def test_rows_stay_as_they_are_while_the_daemon_writes(
         assert verify(Manifest(open_store(url), *one)).findings == ()
 
 
-class Overtaken(Rewriting):
-    """A rewrite that another compaction overtakes once, just before its commit."""
+def test_both_runners_make_the_same_files(
+    spark: SparkSession, client: fl.FlightClient, url: str, store: Path, table: Table
+) -> None:
+    small_files(client, table, 5, days=3)
+    manifest = Manifest(open_store(url), *table)
+    state = manifest.load()
+    task = RewriteTask(manifest.root, TableDefinition.of_state(state), 4_000, "test")
+    groups = plan_compaction(state, 1 << 20)
+    assert len(groups) == 3
 
-    __slots__ = ("other",)
+    def facts(found: list[Rewritten]) -> list[tuple[object, ...]]:
+        folder = store / table[0] / table[1] / "v1"
+        return [
+            (one.group.files, add.partition, add.rows, add.stats, (folder / add.path).read_bytes())
+            for one in found
+            for add in one.adds
+        ]
 
-    def run_groups(
-        self, definition: TableDefinition, groups: list[FileGroup]
-    ) -> list[tuple[FileGroup, list[Add], str | None]]:
-        results = Rewriting.run_groups(self, definition, groups)
-        if not hasattr(self, "other"):
-            self.other = compact(
-                self.spark, self.url, self.namespace, self.table, filter="time < '2026-11-22'"
-            )
-        return results
+    here = facts(InProcess(manifest.store, 1 << 30)(task, groups))
+    assert here == facts(SparkRunner(spark, url, {})(task, groups))
+    assert len(here) > len(groups)
 
 
 def test_groups_that_conflict_are_planned_again(
     spark: SparkSession, client: fl.FlightClient, url: str, table: Table
 ) -> None:
     small_files(client, table, 3, days=3)
-    ours = Overtaken(spark, url, *table, {}, 1 << 20)
-    report = ours.run([plan_compaction], None, None)
-    assert ours.other.files_before == 3
+    runner, others = SparkRunner(spark, url, {}), list[CompactionReport]()
+
+    def overtaken(task: RewriteTask, groups: Sequence[FileGroup]) -> list[Rewritten]:
+        results = runner(task, groups)
+        if not others:  # another compaction commits just before ours
+            others.append(compact(spark, url, *table, filter="time < '2026-11-22'"))
+        return results
+
+    manifest = Manifest(open_store(url), *table)
+    report = Rewriting(manifest, overtaken, 1 << 20).run([plan_compaction])
+    assert others[0].files_before == 3
     assert (report.conflicts, report.left) == (1, 0)
     assert (report.files_before, report.files_after) == (6, 2)
     assert numbers(client, table) == list(range(300))
-    assert len(Manifest(open_store(url), *table).load().files) == 3
+    assert len(manifest.load().files) == 3
 
 
 def test_all_files_are_written_in_another_order(

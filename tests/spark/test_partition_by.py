@@ -9,9 +9,9 @@ import pyarrow.flight as fl
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-import ingester.spark.compaction.run
 from ingester.spark import compact, read_table, register, rewrite
-from ingester.spark.compaction.plan import CompactionReport
+from persist.compaction import CompactionReport
+from persist.compaction import run as compaction_run
 from persist.exports import has_one_layout
 from persist.manifest import Manifest, TableState, verify
 from persist.store import open_store
@@ -148,7 +148,7 @@ def test_a_rewrite_that_ends_in_the_midst_goes_on_when_it_is_called_again(
 
     wanted = ["hour(time)", "identity(host)"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingester.spark.compaction.run, "WAVE_BYTES", 1)
+        patch.setattr(compaction_run, "WAVE_BYTES", 1)
         with pytest.raises(KeyboardInterrupt):
             rewrite(spark, url, *table, partition_by=wanted, target_file_bytes=1, progress=stop)
     assert len({path.count("=") for path in folders(url, table)}) == 2

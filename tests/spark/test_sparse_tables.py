@@ -8,11 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ingester.spark.compaction.plan import FileGroup
-from ingester.spark.compaction.run import CompactionJob
 from ingester.spark.read.arrow_scan import FileToRead, ScanPlan, scan
 from ingester.spark.read.columns import Columns
 from ingester.spark.sink.data_files import FileSink
+from persist.compaction import FileGroup, RewriteTask
 from persist.manifest import Add
 from persist.partitioning import UNPARTITIONED, PartitionSpec
 from persist.store import open_store
@@ -53,8 +52,8 @@ def test_tasks_never_have_what_is_absent(tmp_path: Path) -> None:
     with allocating_at_most(110 << 20):
         adds = _written(url, definition)
         assert [add.rows for add in adds] == [ROWS // 3] * 3
-        job = CompactionJob(url, {}, ROOT, definition, 128 << 20)
-        [made] = job.run(FileGroup((1, ()), tuple(adds)))
+        task = RewriteTask(ROOT, definition, 128 << 20, "test")
+        [made] = task.run(open_store(url), FileGroup((1, ()), tuple(adds)))
     assert pq.read_schema(tmp_path / ROOT / made.path).names == SCHEMA.names
     found = pq.read_table(tmp_path / ROOT / made.path, columns=["time", "i0", "i1", "i2", "l7"])
     assert found.num_rows == ROWS and found["l7"].null_count == ROWS
@@ -69,9 +68,9 @@ def test_files_of_an_earlier_spec_move_although_rows_lack_its_columns(tmp_path: 
     before = TableDefinition(SCHEMA, UNPARTITIONED)
     adds = _written(url, before)
     after = before.with_spec(["identity(i0)", "year(time)"])
-    job = CompactionJob(url, {}, ROOT, after, 128 << 20)
+    task = RewriteTask(ROOT, after, 128 << 20, "test")
     few = [add for add in adds if add.stats["i0"].nulls == add.rows]
-    made = job.run(FileGroup(None, tuple(few)))
+    made = task.run(open_store(url), FileGroup(None, tuple(few)))
     assert {add.values for add in made} == {(None, 1970)}
     assert sum(add.rows for add in made) == 2 * ROWS // 3
 

@@ -28,8 +28,8 @@ from ingester.pushes.spark.api import print_progress, push
 from ingester.pushes.spark.result import PushFailed, PushRefused, PushResult
 from ingester.pushes.store import PushDamaged
 from ingester.shown_text import escaped, escaped_lines
-from ingester.spark.compaction.plan import TARGET_FILE_BYTES
 from ingester.spark.errors import PySparkMissing, require_pyspark
+from persist.compaction import TARGET_FILE_BYTES
 from persist.manifest import ManifestError
 from persist.store import StoreError
 

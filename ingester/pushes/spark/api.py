@@ -27,8 +27,8 @@ from ingester.pushes.regions.tables import replay_text, tables_of
 from ingester.pushes.spark.result import Progress, PushProgress, PushRefused, PushResult
 from ingester.pushes.store import PUSH_ID, HeldPush, PushExists, PushNotFound, PushStore
 from ingester.pushes.tasks import RegionFailed, RegionUnreachable
-from ingester.spark.compaction.plan import TARGET_FILE_BYTES
 from ingester.spark.errors import require_pyspark
+from persist.compaction import TARGET_FILE_BYTES
 from persist.manifest.paths import checked_name
 
 if TYPE_CHECKING:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ingester.spark.compaction.plan import (
+from ingester.spark.errors import WriteRefused, require_pyspark
+from persist.compaction import (
     TARGET_FILE_BYTES,
     CompactionReport,
+    FileSelection,
     Progress,
+    RewriteRefused,
+    Rewriting,
     plan_compaction,
     plan_move,
     plan_rewrite,
 )
-from ingester.spark.errors import require_pyspark
 from persist.manifest import CleanUp, Manifest, Retention, clean_up
 from persist.parquet.encode import ZSTD, Compression
+from persist.predicate.files import may_have_matches
 from persist.store import open_store
 from persist.store.option_names import accepts_earlier_name
+from persist.table import TableDefinition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,11 +59,9 @@ def compact(
     """
     if target_file_bytes < 1:
         raise ValueError(f"target_file_bytes is {target_file_bytes}; it must be at least 1")
-    require_pyspark()
-    from ingester.spark.compaction.run import Rewriting  # imports PySpark
-
-    made = Rewriting(spark, url, namespace, table, dict(store_options or {}), target_file_bytes)
-    return made.run([plan_compaction], filter, progress)
+    made = _rewriting(spark, (url, namespace, table), target_file_bytes, filter, store_options)
+    made.progress = progress
+    return made.run([plan_compaction])
 
 
 @accepts_earlier_name
@@ -100,20 +104,44 @@ def rewrite(
     if target_file_bytes < 1:
         raise ValueError(f"target_file_bytes is {target_file_bytes}; it must be at least 1")
     asked = Compression.parse(compression)
-    require_pyspark()
-    from ingester.spark.compaction.run import Rewriting  # imports PySpark
-
-    made = Rewriting(spark, url, namespace, table, dict(store_options or {}), target_file_bytes)
+    made = _rewriting(spark, (url, namespace, table), target_file_bytes, filter, store_options)
+    made.progress = progress
     made.sort_by = None if sort_by is None else tuple(sort_by)
+    made.partition_by = None if partition_by is None else tuple(partition_by)
     made.compression = asked
     made.rounds = 1
-    if partition_by is None:
-        return made.run([plan_rewrite], filter, progress)
-    made.partition_by = tuple(partition_by)
-    moves_only = sort_by is None and asked == ZSTD
-    # A partition may receive small files from many groups, so compact afterwards.
-    plans = [plan_move if moves_only else plan_rewrite, plan_compaction]
-    return made.run(plans, filter, progress)
+    plans = [plan_rewrite]
+    if partition_by is not None:
+        moves_only = sort_by is None and asked == ZSTD
+        # A partition may receive small files from many groups, so compact afterwards.
+        plans = [plan_move if moves_only else plan_rewrite, plan_compaction]
+    try:
+        return made.run(plans)
+    except RewriteRefused as exc:
+        raise WriteRefused(str(exc)) from exc
+
+
+def _rewriting(
+    spark: SparkSession,
+    table: tuple[str, str, str],
+    target_file_bytes: int,
+    filter_: str | None,
+    store_options: Mapping[str, Any] | None,
+) -> Rewriting:
+    """A rewrite of a table, given as URL, namespace and name."""
+    require_pyspark()
+    # These import PySpark.
+    from ingester.spark.compaction.runner import SparkRunner
+    from ingester.spark.read.filters import said
+
+    def wanted(definition: TableDefinition) -> FileSelection:
+        return partial(may_have_matches, said(filter_, definition), definition)
+
+    url, namespace, name = table
+    options = dict(store_options or {})
+    manifest = Manifest(open_store(url, **options), namespace, name)
+    runner = SparkRunner(spark, manifest.store.url, options)
+    return Rewriting(manifest, runner, target_file_bytes, wanted, "spark")
 
 
 @accepts_earlier_name

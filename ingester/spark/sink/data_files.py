@@ -12,7 +12,7 @@ lists it before the commit. Memory is bounded, whatever the number of partitions
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -24,10 +24,9 @@ from ingester.spark.errors import WriteRefused
 from ingester.spark.sink.row_digest import RowDigest
 from ingester.spark.versions import arrow_schema
 from persist.manifest import Add
-from persist.parquet.encode import ZSTD, Compression, EncodedFile, encode_ordered, encode_sorted
+from persist.parquet.encode import encode_sorted
 from persist.parquet.put import FileKind, FileOrigin, FileStore, put_file
-from persist.parquet.sort import sort_rows
-from persist.parquet.sparse_rows import PartitionedRows, SparseRows, rows_alone
+from persist.parquet.sparse_rows import PartitionedRows, rows_alone
 from persist.partitioning import (
     PartitionValues,
     PartitionValueTooLong,
@@ -126,7 +125,6 @@ class FileSink:
         kind: The kind of the files in the manifest.
         writer: The writer of the files in the manifest.
         target_bytes: Size of a file, as rows in memory.
-        compression: The codec, for :meth:`put` with a number of files.
         digest: Digests the rows, if that is wanted.
     """
 
@@ -136,7 +134,6 @@ class FileSink:
     kind: FileKind
     writer: str
     target_bytes: int = TARGET_FILE_BYTES
-    compression: Compression = ZSTD
     digest: RowDigest | None = None
     adds: list[Add] = field(default_factory=list)
     """The files written so far, for a commit to list."""
@@ -185,29 +182,13 @@ class FileSink:
                     self._flush(values)
 
     def _flush(self, values: PartitionValues) -> None:
-        self.put(self._held.take(values), values)
-
-    def put(self, rows: SparseRows, values: PartitionValues, files: int | None = None) -> None:
-        """Write rows of one partition, in the table's columns.
-
-        Args:
-            files: Number of files; by default determined by the target size.
-
-        Raises:
-            StoreError: A file cannot be written.
-        """
-        partition = (self.definition.spec_id, values)
-        origin = FileOrigin(self.kind, self.writer, self.definition, partition)
-        for file in self._encoded(rows, origin.facts(), files):
-            self.adds.append(put_file(self.store, self.root, file, origin))
-
-    def _encoded(
-        self, rows: SparseRows, facts: dict[str, str], files: int | None
-    ) -> Iterator[EncodedFile]:
-        if files is None:
-            target = self.target_bytes
-            return encode_sorted(rows, self.definition, metadata=facts, target_bytes=target)
-        ordered = sort_rows(rows, self.definition)
-        return encode_ordered(
-            rows, ordered, metadata=facts, files=files, compression=self.compression
+        origin = FileOrigin(
+            self.kind, self.writer, self.definition, (self.definition.spec_id, values)
         )
+        for file in encode_sorted(
+            self._held.take(values),
+            self.definition,
+            metadata=origin.facts(),
+            target_bytes=self.target_bytes,
+        ):
+            self.adds.append(put_file(self.store, self.root, file, origin))

@@ -1,20 +1,20 @@
-"""The plan of a compaction, and its report.
+"""The plan of a compaction: which files are rewritten together.
 
 Small files of one partition are grouped up to the target size; larger files stay. Files that an
 earlier partition spec laid out are grouped by where their rows will go, whatever their size. A plan
 is a function of the table's state alone, so groups do not depend on each other or on what daemons
-add meanwhile (``tests/spark/test_compaction_plan.py``).
+add meanwhile (``tests/persist/compaction/test_plan.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from persist.manifest import Add, PartitionKey, TableState
 from persist.table import TableDefinition
 
+TARGET_FILE_BYTES = 128 << 20
 LARGE_ENOUGH = 0.75
 """A file of at least this share of the target size is left unchanged."""
 MIN_FILES = 2
@@ -39,11 +39,13 @@ class FileGroup(NamedTuple):
         return sum(add.rows for add in self.files)
 
 
-RowSelection = Callable[[Add], bool]
+FileSelection = Callable[[Add], bool]
+Planner = Callable[[TableState, int, FileSelection], list[FileGroup]]
+"""Returns the groups of a state for a target size, of the selected files."""
 
 
 def plan_compaction(
-    state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
+    state: TableState, target_bytes: int, wanted: FileSelection = lambda add: True
 ) -> list[FileGroup]:
     """Groups of at least two files, if possible not larger than the target.
 
@@ -62,20 +64,20 @@ def plan_compaction(
 
 
 def plan_move(
-    state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
+    state: TableState, target_bytes: int, wanted: FileSelection = lambda add: True
 ) -> list[FileGroup]:
     """Groups of files of earlier partition specs only."""
     return [group for group in _groups(state, target_bytes, wanted) if group.partition is None]
 
 
 def plan_rewrite(
-    state: TableState, target_bytes: int, wanted: RowSelection = lambda add: True
+    state: TableState, target_bytes: int, wanted: FileSelection = lambda add: True
 ) -> list[FileGroup]:
     """Groups of all files; a large file is a group of its own."""
     return _groups(state, target_bytes, wanted)
 
 
-def _groups(state: TableState, target_bytes: int, wanted: RowSelection) -> list[FileGroup]:
+def _groups(state: TableState, target_bytes: int, wanted: FileSelection) -> list[FileGroup]:
     definition = TableDefinition.of_state(state)
     groups, moving = [], []
     for key, files in sorted(state.partitions.items(), key=lambda item: repr(item[0])):
@@ -127,43 +129,3 @@ def _begin(add: Add, columns: Sequence[str]) -> tuple[str, str, float]:
         if stats.min is not None:
             return (name, "", float(stats.min))
     return ("", "", 0.0)
-
-
-TARGET_FILE_BYTES = 128 << 20
-WAVE_BYTES = 4 << 30
-"""Maximum bytes of one commit. Limits the work that a dying driver loses, and the time until new
-files are committed: clean-up deletes files that stay uncommitted for too long."""
-ROUNDS = 10
-"""How often dropped groups are planned again after conflicts."""
-
-
-@dataclass(slots=True)
-class CompactionReport:
-    """The outcome of a rewrite. Bytes are sizes of files.
-
-    Attributes:
-        version: The table's newest version afterwards.
-        rows: Rows that were rewritten.
-        conflicts: Groups that another writer changed meanwhile and that were planned again.
-        left: Groups that were not committed in the end; the next run retries them.
-        refused: Why a group cannot be rewritten at all, if one cannot: a value is too long for a
-            partition folder's name. Its files stay as they are and remain readable.
-    """
-
-    namespace: str
-    table: str
-    version: int
-    files_before: int = 0
-    files_after: int = 0
-    bytes_before: int = 0
-    bytes_after: int = 0
-    rows: int = 0
-    commits: int = 0
-    conflicts: int = 0
-    left: int = 0
-    refused: str | None = None
-    seconds: float = 0.0
-
-
-Progress = Callable[[CompactionReport, int, int], None]
-"""Called after each wave with the report so far, the groups done, and the groups planned."""

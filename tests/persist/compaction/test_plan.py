@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from immutables import Map
 from msgspec import structs
 
-from ingester.spark.compaction.plan import (
+from persist.compaction.plan import (
     LARGE_ENOUGH,
     FileGroup,
     plan_compaction,
