@@ -13,7 +13,8 @@ to which sequence of which log a partition is in files, which process writes und
 what each client has written. A restart therefore replays nothing twice, and a replaced process
 cannot commit.
 
-**Compaction.** `compaction` replaces small files of a table by few sorted ones, while writers commit.
+**Compaction.** `compaction` replaces small files of a table by few sorted ones, while writers
+commit.
 
 **Table versions.** `switching` makes another version of a whole table current, and rolls back,
 while rows are written.

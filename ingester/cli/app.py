@@ -16,7 +16,7 @@ from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, asks_da
 from .daemon_commands import drain, log_level, persist, status
 from .data_commands import checkpoints, create, follow, query, tables, tail, write
 from .exits import USAGE, CommandFailed, end_on_signals, signals_so_far
-from .offline_commands import manifest_app, publish, tokens_app
+from .offline_commands import compact, manifest_app, publish, tokens_app
 from .push_commands import controller, pushes_app
 from .replication_commands import replication_status, replication_verify
 
@@ -162,6 +162,7 @@ for _command in _OF_A_DAEMON:
     app.command()(asks_daemon(_command))
 app.command()(controller)
 app.command()(publish)
+app.command()(compact)
 
 
 @wal_app.command()

@@ -1,6 +1,6 @@
-"""The options of ``ingester manifest …``, ``ingester publish`` and ``ingester tokens …``.
+"""The options of ``ingester manifest …``, ``publish``, ``compact`` and ``tokens …``.
 
-They need no daemon. The first two take a store's URL and optionally a namespace and a table; by
+They need no daemon. The first three take a store's URL and optionally a namespace and a table; by
 default they cover all tables of the store. They do not disturb a running daemon. A running daemon
 reads a changed token file.
 """
@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .command_options import Config, Json, SomeNamespace, SomeTable
+from .exits import USAGE, CommandFailed
 
 manifest_app = typer.Typer(help="Inspect, verify and clean up tables in a store, without a daemon.")
 
@@ -153,6 +154,61 @@ def publish(
     from .publish import run_publish
 
     run_publish(words, format or (), max_age, config, json)
+
+
+def compact(
+    url: Url,
+    namespace: SomeNamespace = None,
+    table: SomeTable = None,
+    target_file_bytes: Annotated[
+        str, typer.Option("--target-file-bytes", metavar="SIZE", help="Size of the new files.")
+    ] = "128MiB",
+    filter_: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", help="Only files that may have such rows: \"time >= '2026-11-21'\"."
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            help="Memory for the rows of a new file. Default: the setting memory.limit.",
+        ),
+    ] = None,
+    store_option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--store-option",
+            metavar="NAME=VALUE",
+            help="Option of the store, such as endpoint_url=…; for a secret env:NAME or file:PATH."
+            " Repeatable.",
+        ),
+    ] = None,
+    config: StoreConfig = None,
+    json: Json = False,
+) -> None:
+    """Merge small files into few sorted ones. Safe while daemons write and readers read.
+
+    Replaced files stay until no retained version lists them. Exit code 1 if something is left.
+    """
+    from ingester.config.units import parse_size
+    from ingester.memory.heap_settings import choose_allocator, set_up_allocator
+
+    choose_allocator()  # before pyarrow is imported
+    from .compaction import run_compaction, store_options
+
+    set_up_allocator()
+
+    try:
+        target = parse_size(target_file_bytes)
+        if target < 1:
+            raise ValueError("it must be at least 1")
+    except ValueError as exc:
+        raise CommandFailed(f"--target-file-bytes {target_file_bytes!r}: {exc}", USAGE) from exc
+    flags = store_options(store_option or []) | {"memory.limit": memory}
+    run_compaction(url, (namespace, table), (config, flags), target, filter_, json)
 
 
 tokens_app = typer.Typer(help="Manage the token file of a daemon.")

@@ -154,6 +154,7 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
         "manifest versions": [(world.store, "n", EVIL)],
         "manifest verify": [(world.store,)],
         "manifest gc": [(world.store, "--dry-run")],
+        "compact": [(world.store,), (world.store, "--json"), (world.store, "n", EVIL)],
         "pushes abort": [("p1", *config, "--reason", EVIL)],
         "pushes list": [config, (*config, "--json")],
         "pushes show": [("p1", *config), ("p1", *config, "--json"), (EVIL, *config)],

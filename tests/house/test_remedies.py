@@ -53,6 +53,9 @@ FOLLOWED = {
     "give --format": CLI,
     "say --file FILE": CLI,
     "leave the column out (--columns)": COLUMNS,
+    "give a smaller --memory": (
+        "tests/cli/test_compact.py::test_memory_is_bounded_however_large_the_table_is"
+    ),
     "use another --origin, or a higher --first-sequence": (
         "tests/cli/test_remedies.py::test_new_rows_under_a_known_origin_are_added_as_the_warning"
         "_says"
