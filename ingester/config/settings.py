@@ -9,7 +9,7 @@ below a field into ``docs/settings.md``.
 import math
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -98,6 +98,11 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
             for each in getattr(field.type, "__metadata__", ()):
                 key = f"{section}.{field.name}" if section else field.name
                 each.check(key, getattr(self, field.name))
+
+
+def _check_namespace(section: str, name: str) -> None:
+    if not name or "/" in name:
+        raise ConfigError(section, f"{name!r} is not a namespace")
 
 
 class FlightSettings(_Section, frozen=True, kw_only=True):
@@ -320,6 +325,49 @@ class ManifestSettings(_Section, frozen=True, kw_only=True):
     ``spark.read.parquet`` reads only committed files."""
 
 
+OPEN_FORMATS = ("iceberg", "delta")
+"""The formats of ``persist.publish``; a test compares the two."""
+
+
+class _Formats:
+    """The type of a list of formats."""
+
+    def check(self, key: str, value: list[str] | None) -> None:
+        """Raise :class:`ConfigError` for an unknown or repeated format."""
+        for name in value or ():
+            if name not in OPEN_FORMATS:
+                raise ConfigError(key, f"{name!r} is not one of {', '.join(OPEN_FORMATS)}")
+        if len(set(value or ())) < len(value or ()):
+            raise ConfigError(key, f"{value} names a format twice")
+
+
+class NamespacePublish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The formats of one namespace's tables, which override ``publish.formats``."""
+
+    formats: list[str]
+
+
+class PublishSettings(_Section, frozen=True, kw_only=True):
+    """Publishing of tables in open formats, for engines that do not know the manifest."""
+
+    formats: Annotated[list[str], _Formats()] = []
+    """Formats in which tables are published, as ``["iceberg", "delta"]``. Overridden for a
+    namespace by ``[publish."acme"] formats``, for a table by ``create_table``, and for both by
+    ``[tables."namespace/table"] publish``; an empty list means none."""
+    interval: Annotated[float, _seconds(0.01, 30)] = 0.5
+    """Shortest time between two publications of a table; versions committed meanwhile are
+    published together."""
+    namespaces: dict[str, NamespacePublish] = {}
+    """Overrides for single namespaces: a section ``[publish."acme"]`` with ``formats =
+    ["iceberg"]``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for namespace, own in self.namespaces.items():
+            _check_namespace("publish", namespace)
+            _Formats().check(f'publish."{namespace}".formats', own.formats)
+
+
 class VersionsSettings(_Section, frozen=True, kw_only=True):
     """Retention of a table's generations, which pushes create."""
 
@@ -427,8 +475,7 @@ class QuotasSettings(_Section, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         for namespace in self.namespaces:
-            if not namespace or "/" in namespace:
-                raise ConfigError("quotas", f"{namespace!r} is not a namespace")
+            _check_namespace("quotas", namespace)
 
     def quota(self, namespace: str, name: str) -> tuple[int, str]:
         """Return a namespace's quota, and the setting it comes from."""
@@ -449,8 +496,12 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     transformers: list[str] | None = None
     """Transformer classes of the table, in order; an empty list means none. Overrides
     ``create_table``."""
+    publish: list[str] | None = None
+    """Formats in which the table is published; an empty list means none. Overrides
+    ``create_table`` and ``[publish]``."""
 
     def __post_init__(self) -> None:
+        _Formats().check("publish", self.publish)
         for name in self.transformers or ():
             if not TRANSFORMER_NAME.fullmatch(name):
                 raise ValueError(f"transformer {name!r} is not package.module:Class")
@@ -535,6 +586,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)
     query: QuerySettings = QuerySettings()
     manifest: ManifestSettings = ManifestSettings()
+    publish: PublishSettings = PublishSettings()
     versions: VersionsSettings = VersionsSettings()
     origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()
@@ -546,7 +598,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     tracing: TracingSettings = TracingSettings()
     tables: dict[str, TableSettings] = {}
     """Settings of single tables: a section ``[tables."namespace/table"]`` with ``transformers =
-    ["package.module:Class"]``."""
+    ["package.module:Class"]`` or ``publish = ["iceberg"]``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -565,6 +617,25 @@ class Settings(_Section, frozen=True, kw_only=True):
         return f"Settings(id={self.id!r}, {where})"
 
     __str__ = __repr__
+
+    def formats_of(
+        self, namespace: str, table: str, own: Sequence[str] | None = None
+    ) -> tuple[str, ...]:
+        """Return the formats that a table is published in.
+
+        The nearest one that is set decides: the table's settings, ``own`` (what the table's
+        manifest says), the namespace's settings, ``publish.formats``.
+        """
+        by_table = self.tables.get(f"{namespace}/{table}")
+        by_namespace = self.publish.namespaces.get(namespace)
+        for formats in (
+            None if by_table is None else by_table.publish,
+            own,
+            None if by_namespace is None else by_namespace.formats,
+        ):
+            if formats is not None:
+                return tuple(formats)
+        return tuple(self.publish.formats)
 
     @property
     def store_url(self) -> str:

@@ -242,14 +242,17 @@ def _read_file(file: Path) -> Iterator[Item]:
         if name in sections:
             if not isinstance(value, dict):
                 raise ConfigError(name, f"{value!r} is not a table ({file}); write [{name}]")
-            for key, inner in (_quotas(value) if name == "quotas" else value).items():
+            for key, inner in (_namespaced(value) if name in _NAMESPACED else value).items():
                 yield f"{name}.{key}", inner, f"file {file}"
         else:
             yield name, value, f"file {file}"
 
 
-def _quotas(section: dict[str, Any]) -> dict[str, Any]:
-    """Move the tables of ``[quotas]``, which are namespaces, below ``namespaces``."""
+_NAMESPACED = ("quotas", "publish")
+
+
+def _namespaced(section: dict[str, Any]) -> dict[str, Any]:
+    """Move the tables of a section, which are namespaces, below ``namespaces``."""
     namespaces = {key: value for key, value in section.items() if isinstance(value, dict)}
     own = {key: value for key, value in section.items() if key not in namespaces}
     return own | ({"namespaces": namespaces} if namespaces else {})

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingester.config.settings import (
+    OPEN_FORMATS,
     ConfigError,
     MemorySettings,
     Settings,
@@ -16,6 +17,7 @@ from ingester.config.settings import (
 from ingester.config.sources import endpoint, known_keys, load, shown_values
 from ingester.config.units import format_duration, format_size, parse_duration, parse_size
 from ingester.memory.machine import usable_bytes
+from persist.publish.format import FORMATS
 from persist.store import open_store
 
 MiB = 1024**2
@@ -70,6 +72,14 @@ def test_flags_beat_environment_beats_file_beats_default(tmp_path: Path) -> None
         ({}, 'data_dir = " "', "data_dir: is empty"),
         ({"INGESTER_MEMORY__HIGH": "120%"}, "", r"memory\.high: .* out of range"),
         ({"INGESTER_MEMORY__LOW": "0"}, "", r"memory\.low: '0' is out of range"),
+        (
+            {},
+            '[publish]\nformats = ["ice"]',
+            r"publish\.formats: 'ice' is not one of",
+        ),
+        ({}, '[publish.acme]\nformats = ["x"]', r'publish\."acme"\.formats: .x. is not one of'),
+        ({}, '[publish."a/b"]\nformats = []', "publish: 'a/b' is not a namespace"),
+        ({}, '[tables."a/b"]\npublish = ["delta", "delta"]', "names a format twice"),
         ({}, "auto_create = 1", "auto_create: 1 is not a bool"),
         ({}, "[persist]\nworkers = true", r"persist\.workers: True is not a int"),
     ],
@@ -257,3 +267,29 @@ def test_the_settings_of_the_page_on_s3_open_a_store(tmp_path: Path, uncommented
     assert store.url == "s3://lake/prod"
     nested = {"s3_additional_kwargs", "config_kwargs"} & set(settings.store_options)
     assert bool(nested) is uncommented
+
+
+def test_the_nearest_setting_decides_where_a_table_is_published(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(
+        '[publish]\nformats = ["iceberg"]\ninterval = "2s"\n'
+        '[publish."acme"]\nformats = ["delta"]\n'
+        '[tables."acme/off"]\npublish = []\n[tables."acme/both"]\npublish = ["iceberg", "delta"]\n'
+        '[tables."acme/other"]\ntransformers = []\n'
+    )
+    settings = load({}, {}, file).settings
+    assert settings.publish.interval == 2.0
+    for namespace, table, own, formats in (
+        ("else", "t", None, ("iceberg",)),
+        ("else", "t", ("delta",), ("delta",)),
+        ("else", "t", (), ()),
+        ("acme", "t", None, ("delta",)),
+        ("acme", "t", ("iceberg",), ("iceberg",)),
+        ("acme", "other", None, ("delta",)),
+        ("acme", "off", ("iceberg",), ()),
+        ("acme", "both", (), ("iceberg", "delta")),
+    ):
+        assert settings.formats_of(namespace, table, own) == formats
+    environ = {"INGESTER_PUBLISH__FORMATS": "iceberg, delta"}
+    assert load({}, environ).settings.formats_of("a", "b") == FORMATS == OPEN_FORMATS
+    assert load({}, {}).settings.formats_of("a", "b") == ()
