@@ -112,11 +112,18 @@ class TableDefinition:
     def redefined(self, before: TableDefinition) -> TableDefinition:
         """The same table, defined again in place of another: all ids are above those of ``before``.
 
-        The ids leave room for columns that the other table still gets.
+        The ids leave room for columns that the other table still gets. It is published, and
+        flushed at the age, as the other table was.
         """
         first = before.schema_id + ABOVE
-        spec_id = before.spec_id + ABOVE
-        return replace(self, schema_id=first, spec_id=spec_id, first_schema_id=first)
+        return replace(
+            self,
+            schema_id=first,
+            spec_id=before.spec_id + ABOVE,
+            first_schema_id=first,
+            publish=before.publish,
+            max_age_s=before.max_age_s,
+        )
 
     def with_transformers(self, used: Sequence[tuple[str, str]]) -> TableDefinition:
         """The same table with these transformers, each (class, version), in order.
