@@ -26,9 +26,10 @@ from ingester.buffer.handle import (
 )
 from ingester.buffer.rows import BufferedRows, Chunk
 from ingester.buffer.table import AtomicFlush, FlushJob, PartitionBuffer, RowsToFlush, TableBuffer
-from ingester.buffer.tree import BufferTree, FreezeLimits, TreeHooks, Why
+from ingester.buffer.tree import Aging, BufferTree, FreezeLimits, TreeHooks, Why
 
 __all__ = [
+    "Aging",
     "AtomicFlush",
     "BufferHandle",
     "BufferState",

@@ -149,6 +149,8 @@ class BufferHandle:
         self.written_at = 0.0
         """When its oldest row was acknowledged; for replayed rows an upper bound."""
         self.frozen_at = 0.0
+        self.max_age_s: float | None = None
+        """The table's own age of buffers when this one was opened."""
         self.state = BufferState.ACTIVE
         self.origins: dict[Tenure, int] = {}
         """The origins' tenures with operations in the buffer, each with its highest sequence

@@ -194,8 +194,8 @@ class TableBuffer:
         origin."""
         self.on_applied: Callable[[], None] | None = None
         """Called after each operation while a call waits for one."""
-        self.replicated_epoch = -1
-        """Epoch of the last operation from replication."""
+        self.replicated_in: tuple[int, float | None] = (-1, None)
+        """Epoch of the last operation from replication, and the table's own age of buffers then."""
         self.refreshed_at = 0.0
         """When the newest version was last looked up, by the monotonic clock."""
         self.transformed_by: tuple[tuple[str, str], ...] | None = None

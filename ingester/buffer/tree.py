@@ -7,13 +7,14 @@ thread. Log order is buffer order.
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ingester.buffer.handle import BufferHandle, PersistedFiles
 from ingester.buffer.shared_memory import SharedMemories, SharedMemory
@@ -42,6 +43,15 @@ Why = Literal[
     "stop",
 ]
 """Why a buffer is frozen."""
+
+
+class Aging(NamedTuple):
+    """What decides at which age a buffer is frozen."""
+
+    max_age_s: float | None
+    """The table's own age of buffers; None leaves it to the daemon."""
+    replicated: bool
+    """Whether replication started the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +104,13 @@ class BufferTree:
         self.applied_seq = 0
         self.live_partitions = 0
         """Number of partitions with a buffer, over all tables."""
-        self.by_age: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
-        """Active buffers that replication did not start, with their partitions, oldest first."""
-        self.by_lag: OrderedDict[BufferHandle, PartitionBuffer] = OrderedDict()
-        """Active buffers that replication started, with their partitions, oldest first."""
+        self.aging: dict[Aging, OrderedDict[BufferHandle, PartitionBuffer]] = {}
+        """Active buffers with their partitions: those that become due at the same age together,
+        oldest first."""
         self.replayed: dict[int, float] = {}
         """When each replayed log segment was last written, by the monotonic clock."""
-        self._unreleased: OrderedDict[BufferHandle, None] = OrderedDict()
-        """Unflushed buffers in the order of their opening."""
+        self._unreleased: dict[float | None, OrderedDict[BufferHandle, None]] = {}
+        """Unflushed buffers by their own age, in the order of their opening."""
         self._ledger = ledger
         self.origins = origins
         self.checkpoints = Checkpoints(limits.checkpoints)
@@ -158,7 +167,7 @@ class BufferTree:
     def _apply(self, table: TableBuffer, operation: Operation, memory: SharedMemory | None) -> None:
         spec_id = operation.spec_id
         if operation.messages:
-            self._begin_epoch(table, operation.epoch)
+            self._begin_set(table, (operation.epoch, table.definition.max_age_s))
         holders: list[BufferHandle] = []
         open_before = len(table.partitions)
         grown = 0
@@ -259,9 +268,9 @@ class BufferTree:
             self._hooks.on_checkpoint()
 
     def active(self) -> Iterator[tuple[BufferHandle, PartitionBuffer]]:
-        """All active buffers with their partitions."""
-        yield from self.by_age.items()
-        yield from self.by_lag.items()
+        """All active buffers with their partitions, oldest first."""
+        each = (buffers.items() for buffers in self.aging.values())
+        yield from heapq.merge(*each, key=lambda item: item[0].opened_at)
 
     def freeze(self, partition: PartitionBuffer, why: Why = "asked") -> FlushJob | None:
         """Freeze a partition's active buffer and hand it over for flushing; None if there is none.
@@ -283,7 +292,7 @@ class BufferTree:
             for job in jobs:
                 job.partition.freeze(time.monotonic())
         for handle in handles:
-            (self.by_age if handle in self.by_age else self.by_lag).pop(handle)
+            self._drop(handle)
             self._ledger.buffered -= handle.nbytes
             self._ledger.frozen += handle.nbytes
             table.use.frozen_bytes += handle.nbytes
@@ -291,15 +300,15 @@ class BufferTree:
             self._hooks.on_freeze(job, why)
         return next(job for job in jobs if job.handle is asked)
 
-    def _begin_epoch(self, table: TableBuffer, epoch: int) -> None:
-        """Start an epoch before any part of an operation is buffered, so that a set has all of
-        it or nothing.
+    def _begin_set(self, table: TableBuffer, of: tuple[int, float | None]) -> None:
+        """Freeze buffers of another epoch or age before any part of an operation is buffered, so
+        that a set has all of it or nothing.
         """
-        if table.replicated_epoch == epoch:
+        if table.replicated_in == of:
             return
-        table.replicated_epoch = epoch
+        table.replicated_in = of
         for handle in self._replicated(table):
-            if handle.epoch != epoch and not handle.frozen:
+            if (handle.epoch, handle.max_age_s) != of and not handle.frozen:
                 self.freeze(table.partitions[handle.partition], "epoch")
 
     def _replicated(self, table: TableBuffer) -> tuple[BufferHandle, ...]:
@@ -346,8 +355,15 @@ class BufferTree:
 
     def oldest_s(self) -> float | None:
         """Age of the oldest unflushed row in seconds; None if there is none."""
-        oldest = next(iter(self._unreleased), None)
-        return None if oldest is None else max(0.0, time.monotonic() - oldest.written_at)
+        return max((age_s for _, age_s in self.oldest_by_age()), default=None)
+
+    def oldest_by_age(self) -> Iterator[tuple[float | None, float]]:
+        """Each own age of tables, None for tables without one, and the age of the oldest unflushed
+        row of these tables, in seconds.
+        """
+        now = time.monotonic()
+        for own_s, buffers in self._unreleased.items():
+            yield own_s, max(0.0, now - next(iter(buffers)).written_at)
 
     def unreleased(self) -> Iterator[BufferHandle]:
         """All unflushed buffers of all tables."""
@@ -357,9 +373,9 @@ class BufferTree:
     def _active(
         self, table: TableBuffer, partition: PartitionBuffer, operation: Operation
     ) -> BufferHandle:
-        handle = partition.active
-        if handle is not None and handle.epoch != operation.epoch:
-            self.freeze(partition, "epoch")
+        handle, own_s = partition.active, table.definition.max_age_s
+        if handle is not None and (handle.epoch, handle.max_age_s) != (operation.epoch, own_s):
+            self.freeze(partition, "epoch" if handle.epoch != operation.epoch else "age")
             handle = None
         if handle is None:
             handle = partition.active = BufferHandle(
@@ -371,18 +387,31 @@ class BufferTree:
             )
             now = handle.opened_at = time.monotonic()
             handle.written_at = self.replayed.get(operation.segment, now)
-            aging = self.by_lag if operation.messages else self.by_age
+            handle.max_age_s = own_s
+            aging = self.aging.setdefault(Aging(own_s, bool(operation.messages)), OrderedDict())
             aging[handle] = partition
-            self._unreleased[handle] = None
+            self._unreleased.setdefault(own_s, OrderedDict())[handle] = None
             self._segments[operation.segment] += 1
             if len(aging) == 1:
                 self._hooks.on_first_row()
         return handle
 
+    def _drop(self, handle: BufferHandle) -> None:
+        """Take a buffer, which is no longer active, out of :attr:`aging`."""
+        for replicated in (False, True):
+            aging = Aging(handle.max_age_s, replicated)
+            if handle in (buffers := self.aging.get(aging, OrderedDict())):
+                del buffers[handle]
+                if not buffers:
+                    del self.aging[aging]
+
     def _forget(self, table: TableBuffer, handle: BufferHandle, nbytes: int, rows: int) -> None:
         partition = table.partitions[handle.partition]
         partition.frozen.remove(handle)
-        self._unreleased.pop(handle, None)
+        if (unreleased := self._unreleased.get(handle.max_age_s)) is not None:
+            unreleased.pop(handle, None)
+            if not unreleased:
+                del self._unreleased[handle.max_age_s]
         if partition.empty:
             gone = table.partitions.pop(partition.key, None) is not None
             table.use.partitions -= gone

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import trio
 
-from ingester.buffer import BufferHandle, BufferTree, PartitionBuffer, Why
+from ingester.buffer import Aging, BufferHandle, BufferTree, PartitionBuffer, Why
 from ingester.memory.ledger import MemoryLedger
 from persist.table import TableKey
 
@@ -28,6 +28,11 @@ class FreezeAges:
     max_age_s: float
     max_lag_s: float
     """Age of a buffer that replication started."""
+
+    def of(self, aging: Aging) -> float:
+        """Return the age for a buffer: a table's own one only lowers it."""
+        at_most = self.max_lag_s if aging.replicated else self.max_age_s
+        return at_most if aging.max_age_s is None else min(aging.max_age_s, at_most)
 
 
 class FreezePolicy:
@@ -47,10 +52,7 @@ class FreezePolicy:
         """
         self._tree = tree
         self._ledger = ledger
-        self._ages: list[tuple[OrderedDict[BufferHandle, PartitionBuffer], float, Why]] = [
-            (tree.by_age, ages.max_age_s, "age"),
-            (tree.by_lag, ages.max_lag_s, "lag"),
-        ]
+        self._ages = ages
         self._shrink_caches = shrink_caches
         self._make_room = make_room
         self._wake = trio.Event()
@@ -113,9 +115,8 @@ class FreezePolicy:
     def _sleep_s(self) -> float:
         due_at = min(
             (
-                handle.opened_at + age_s
-                for aging, age_s, _ in self._ages
-                if (handle := _oldest(aging))
+                _oldest(buffers).opened_at + self._ages.of(aging)
+                for aging, buffers in self._tree.aging.items()
             ),
             default=float("inf"),
         )
@@ -131,10 +132,10 @@ class FreezePolicy:
         if self._full_namespaces:
             self._freeze_namespaces()
         self._freeze_crowded()
-        for aging, age_s, why in self._ages:
-            due_before = time.monotonic() - age_s
-            while (oldest := _oldest(aging)) is not None and oldest.opened_at <= due_before:
-                self._tree.freeze(aging[oldest], why)
+        for aging, buffers in list(self._tree.aging.items()):
+            due_before = time.monotonic() - self._ages.of(aging)
+            while buffers and (oldest := _oldest(buffers)).opened_at <= due_before:
+                self._tree.freeze(buffers[oldest], "lag" if aging.replicated else "age")
         if self._ledger.used > self._ledger.watermarks.low:
             self._shrink_caches()
             self._freeze_largest()
@@ -192,5 +193,5 @@ class FreezePolicy:
             self._tree.freeze(partition, "memory")
 
 
-def _oldest(aging: OrderedDict[BufferHandle, PartitionBuffer]) -> BufferHandle | None:
-    return next(iter(aging), None)
+def _oldest(buffers: OrderedDict[BufferHandle, PartitionBuffer]) -> BufferHandle:
+    return next(iter(buffers))

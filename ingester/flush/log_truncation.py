@@ -28,6 +28,7 @@ import trio
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.flush.flusher import Flusher
 from ingester.tables.commits import Commits
+from persist.table import TableKey
 from wal import Log, LogFull, LogWriteFailed
 
 log = structlog.get_logger(__name__)
@@ -130,8 +131,8 @@ class CheckpointCommitter:
             now = self._looked_at = time.monotonic()
             committed = False
             for key in self._tree.checkpoints.waiting_tables():
-                table, oldest = self._tree.tables[key], self._tree.checkpoints.oldest(key)
-                if table in asked or (oldest is not None and oldest + self._max_age_s <= now):
+                table, due_at = self._tree.tables[key], self._due_at(key)
+                if table in asked or due_at <= now:
                     await self._commits.commit_checkpoints(table)
                     committed = True
             for event in asked.values():
@@ -140,12 +141,20 @@ class CheckpointCommitter:
                 await self._remove_segments()
 
     def _sleep_s(self) -> float:
-        checkpoints = self._tree.checkpoints
-        oldest = [checkpoints.oldest(key) for key in checkpoints.waiting_tables()]
-        due_at = min((at for at in oldest if at is not None), default=float("inf"))
+        waiting = self._tree.checkpoints.waiting_tables()
+        due_at = min(map(self._due_at, waiting), default=float("inf"))
         # Those left have buffered rows, whose flush commits them.
-        look_at = self._looked_at + min(LOOK_AGAIN_S, max(0.05, self._max_age_s / 4))
-        return max(0.0, max(due_at + self._max_age_s, look_at) - time.monotonic())
+        shortest_s = min(map(self._age_s, waiting), default=self._max_age_s)
+        look_at = self._looked_at + min(LOOK_AGAIN_S, max(0.05, shortest_s / 4))
+        return max(0.0, max(due_at, look_at) - time.monotonic())
+
+    def _due_at(self, key: TableKey) -> float:
+        oldest = self._tree.checkpoints.oldest(key)
+        return float("inf") if oldest is None else oldest + self._age_s(key)
+
+    def _age_s(self, key: TableKey) -> float:
+        own_s = self._tree.tables[key].definition.max_age_s
+        return self._max_age_s if own_s is None else min(own_s, self._max_age_s)
 
     async def _remove_segments(self) -> None:
         try:
