@@ -27,7 +27,8 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``daemon``                                          one process: assembled, started, stopped
     ``server``                                          Flight, HTTP, auth, TLS
     ``replication``, ``recovery``
-    ``write``, ``query``, ``flush``, ``maintenance``, ``copies``   kinds of work
+    ``write``, ``query``, ``flush``, ``maintenance``, ``copies``, ``publishing``
+                                                        kinds of work
     ``tables``                                          the catalogue, each manifest's commit gate
     ``buffer``                                          unflushed rows
     ``dml``                                             operations and their log records
@@ -39,8 +40,9 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
 Beside the daemon, which they never import: ``client``; on it ``followers`` (local copies of
 tables), ``postgres`` and ``spark``, which reads a version's files from the store and asks daemons
 only for buffered rows; and ``pushes``, which replaces whole tables (``lifecycle`` is its former
-name). ``copies`` loads a whole table into files, without the log. `wal` and `persist`
-are packages of their own and know nothing of the daemon. ``__main__`` is ``python -m ingester``.
+name). ``copies`` loads a whole table into files, without the log; ``publishing`` shows tables to
+other engines. `wal` and `persist` are packages of their own and know nothing of the daemon.
+``__main__`` is ``python -m ingester``.
 
 Start reading at :mod:`ingester.write`.
 """

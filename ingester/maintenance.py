@@ -209,12 +209,16 @@ class GarbageCollector:
         tree: BufferTree,
         settings: Settings,
         on_run: Callable[[int, int, float, bool], None],
+        clean_published: Callable[[TableBuffer], Awaitable[int]],
     ) -> None:
-        """``on_run``: called with each run's deleted objects and bytes, its seconds, and whether
-        it failed.
+        """Args:
+        on_run: called with each run's deleted objects and bytes, its seconds, and whether it
+            failed.
+        clean_published: deletes old metadata of open formats, and returns the number of objects.
         """
         self._done = CleanUpStatus()
         self._on_run = on_run
+        self._clean_published = clean_published
         self._catalog = catalog
         self._tree = tree
         of = settings.manifest
@@ -250,6 +254,8 @@ class GarbageCollector:
         try:
             done = await self._clean(table)
             await self._clean_versions(table)
+            if published := await self._clean_published(table):
+                log.info("published metadata cleaned", table=table.key, objects=published)
         except Fenced:
             raise
         except VersionNotKept as exc:
@@ -342,12 +348,20 @@ class MaintenanceParts:
         return always if self.spark_metadata is None else (*always, self.spark_metadata.run)
 
 
-def open_maintenance(shared: Shared, tables: TableParts) -> MaintenanceParts:
-    """Return the parts, which follow the tables' versions. On the loop."""
+def open_maintenance(
+    shared: Shared, tables: TableParts, clean_published: Callable[[TableBuffer], Awaitable[int]]
+) -> MaintenanceParts:
+    """Return the parts, which follow the tables' versions. On the loop.
+
+    Args:
+        clean_published: as :class:`GarbageCollector`.
+    """
     settings, catalog = shared.settings, tables.catalog
     manifest = settings.manifest
     return MaintenanceParts(
         SnapshotWriter(catalog.commits),
         SparkMetadata(catalog, manifest.refresh) if manifest.spark_metadata else None,
-        GarbageCollector(catalog, tables.tree, settings, on_run=shared.metrics.clean_up_ended),
+        GarbageCollector(
+            catalog, tables.tree, settings, shared.metrics.clean_up_ended, clean_published
+        ),
     )

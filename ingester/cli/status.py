@@ -53,6 +53,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ("oldest unflushed row", _age(status.get("oldest_unpersisted_s"))),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
         ("log disk", _disk(part(status, "disk"))),
+        *(("published", text) for text in _publishing(part(status, "publishing"))),
         *(("log level", text) for text in _levels(part(status, "log_levels"))),
         (
             "checkpoints",
@@ -157,7 +158,27 @@ def _security(told: Mapping[str, Any]) -> str:
     return text
 
 
+def _publishing(told: Mapping[str, Any]) -> list[str]:
+    """Return how far publishing in open formats is, if any table is published."""
+    if not told.get("tables"):
+        return []
+    text = f"{shown(told['tables'])} tables; {shown(told.get('stopped'))} stopped"
+    if told.get("behind"):
+        text += f", {shown(told['behind'])} behind, at most {shown(told.get('seconds_behind'))} s"
+    return [text]
+
+
+def _published(table: Mapping[str, Any]) -> str:
+    """Return each format of a table with its newest version, or why it is not published."""
+    return "; ".join(
+        f"{each.get('format')} "
+        + (str(each.get("refused") or each.get("error") or "") or shown(each.get("number")))
+        for each in entries(table, "published")
+    )
+
+
 def _print_lists(status: Mapping[str, Any]) -> None:
+    publishes = any(entries(table, "published") for table in entries(status, "tables"))
     tables = [
         (
             table.get("namespace"),
@@ -165,11 +186,13 @@ def _print_lists(status: Mapping[str, Any]) -> None:
             table.get("manifest_version"),
             part(table, "buffered").get("rows"),
             part(table, "persisted").get("rows"),
+            *([_published(table)] if publishes else []),
         )
         for table in entries(status, "tables")
     ]
     if tables:
-        print_table(["namespace", "table", "version", "in buffer", "in files"], tables, "\ntables")
+        headings = ["namespace", "table", "version", "in buffer", "in files"]
+        print_table([*headings, *(["published"] if publishes else [])], tables, "\ntables")
     followers = [
         (
             each.get("namespace"),

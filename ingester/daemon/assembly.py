@@ -1,6 +1,6 @@
 """The assembly of a running daemon: opens each room, and connects what they tell each other.
 
-    Found (`startup`) ─▶ tables ─▶ query ─▶ flush ─▶ write ─▶ replication, copies, maintenance
+    Found (`startup`) ─▶ tables ─▶ query ─▶ flush ─▶ write ─▶ replication, copies ─▶ background work
 
 Each room's ``opening`` makes its parts. A room gets the rooms below it as arguments; functions of a
 room that is opened later are looked up when they are called.
@@ -26,6 +26,7 @@ from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import State
 from ingester.observability.tracing.collector import open_traces
+from ingester.publishing import open_publishing
 from ingester.query.live_groups import LogPast
 from ingester.query.opening import open_query
 from ingester.quotas.namespaces import Namespaces
@@ -138,7 +139,8 @@ class Runtime:
             target_bytes=settings.persist.target_file_bytes,
         )
         self.copies = open_copies(shared, tables, self.flush.persist, copy_options)
-        self.maintenance = open_maintenance(shared, tables)
+        self.publishing = open_publishing(shared, tables)
+        self.maintenance = open_maintenance(shared, tables, self.publishing.clean_up)
         adopt = adopt_into(self.store, settings.persist.target_file_bytes)
         self.left_logs = LeftLogs(settings.recovery, settings.data_dir, adopt)
         self.push_watch = PushWatch(self.store)
@@ -149,6 +151,7 @@ class Runtime:
         return (
             *self.flush.tasks,
             *self.maintenance.tasks,
+            self.publishing.run,
             *self.query.tasks,
             self.heap_trim.run,
             self.write.transforms.load_early,

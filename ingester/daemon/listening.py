@@ -98,6 +98,7 @@ def _services(
         known_origins=tables.known_origins,
         checkpoints=runtime.write.checkpoint_calls,
         copies=runtime.copies,
+        publishing=runtime.publishing,
         metrics=metrics,
         log_levels=levels,
         access=security.access,

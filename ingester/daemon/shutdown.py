@@ -29,7 +29,8 @@ SHOWN = 5
 SPANS_S = 2.0
 """The time to send the last spans: an unreachable receiver does not hold up the stop."""
 LISTS_S = 5.0
-"""The time to write the last lists of files for Spark, after everything else is closed."""
+"""The time to write the last lists of files for Spark, and to publish the last versions, after
+everything else is closed."""
 
 
 class StopRequest:
@@ -75,10 +76,8 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
             is_closed = True
         # Last, so that a slow reader does not keep a table from its next owner.
         await runtime.query.queries.places.wait_idle()
-    spark_metadata = runtime.maintenance.spark_metadata
-    if spark_metadata is not None and not deadline.cancelled_caught:
-        with trio.move_on_after(LISTS_S):
-            await spark_metadata.catch_up()
+    if not deadline.cancelled_caught:
+        await _write_for_others(runtime)
     queries = runtime.query.queries
     cut = queries.places.taken
     queries.close_all()
@@ -104,6 +103,16 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
         )
     log.info("stopped", seconds=round(time.monotonic() - began, 3), buffers_left=left)
     return EXIT_DONE if is_closed else EXIT_DEADLINE
+
+
+async def _write_for_others(runtime: Runtime) -> None:
+    """Publish what readers of other formats have not seen yet, for ``LISTS_S``."""
+    spark_metadata = runtime.maintenance.spark_metadata
+    with trio.move_on_after(LISTS_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(runtime.publishing.catch_up)
+            if spark_metadata is not None:
+                nursery.start_soon(spark_metadata.catch_up)
 
 
 async def _close_tables_and_log(runtime: Runtime) -> None:

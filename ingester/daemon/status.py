@@ -16,6 +16,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -43,7 +44,7 @@ from ingester.errors import kind_of
 from ingester.memory.ledger import MemoryStatistics
 from ingester.memory.machine import resident_bytes
 from ingester.observability.alarms import STALL_S, Alarms
-from ingester.observability.facts import Facts
+from ingester.observability.facts import Facts, OverdueRow
 from ingester.observability.gauges import GaugeCollector, Scrape
 from ingester.observability.history import STEP_S, HistoryRing, TotalGrowth, quantile
 from ingester.observability.log_levels import LogLevels
@@ -75,7 +76,8 @@ from persist.store.watched import ANSWERS, Tally
 log = structlog.get_logger(__name__)
 
 GRACE_S = 60.0
-"""Added to twice ``persist.max_age``: an older row should have been in a file."""
+"""Added to twice the age at which a table's buffers are flushed: an older row should have been in a
+file."""
 FAILURES_S = 60.0
 """The time in which failed flush attempts count for an alarm."""
 
@@ -167,8 +169,9 @@ class StatusPublisher:
             failed_persists=self._failed_lately(persist.failed_attempts),
             unencodable=len(runtime.flush.flusher.unencodable()),
             oldest_unpersisted_s=runtime.tables.tree.oldest_s(),
-            oldest_allowed_s=2 * self._settings.persist.max_age + GRACE_S,
+            overdue=self._overdue(runtime),
             clean_up=runtime.maintenance.garbage_collector.statistics(),
+            publishing=runtime.publishing.statistics(),
             refresh_lag_s=runtime.tables.catalog.refresh_lag_s,
             streams=runtime.query.queries.statistics(),
             transform=runtime.write.transforms.statistics(),
@@ -176,6 +179,15 @@ class StatusPublisher:
             pushes=tuple(runtime.push_watch.pushes()),
             push_reading=runtime.push_watch.statistics(),
         )
+
+    def _overdue(self, runtime: Runtime) -> OverdueRow | None:
+        """Return the row that has been unflushed for the longest time beyond what is allowed."""
+        most_s, found = self._settings.persist.max_age, list[OverdueRow]()
+        for own_s, age_s in runtime.tables.tree.oldest_by_age():
+            allowed_s = 2 * min(most_s, own_s or most_s) + GRACE_S
+            if age_s > allowed_s:
+                found.append(OverdueRow(age_s, allowed_s))
+        return max(found, key=lambda row: row.age_s - row.allowed_s, default=None)
 
     def _early_facts(self) -> Facts:
         memory = self._settings.memory
@@ -335,6 +347,7 @@ class StatusPublisher:
             answers=self._answers,
             buffered=Buffered() if runtime is None else runtime.tables.tree.statistics(),
             namespaces=() if runtime is None else list(namespaces_of(runtime)),
+            published=() if runtime is None else list(runtime.publishing.all()),
         )
 
     # Status
@@ -364,6 +377,7 @@ class StatusPublisher:
             origins=[],
             streams=facts.streams,
             clean_up=facts.clean_up,
+            publishing=facts.publishing,
             transform=facts.transform,
             pushes=list(facts.pushes),
             push_reading=facts.push_reading,
@@ -399,7 +413,9 @@ class StatusPublisher:
             return None
         self._runtime.wal.catch_up()
         found = self._runtime.tables.tree.tables.get((namespace, table))
-        return None if found is None else found.view()
+        if found is None:
+            return None
+        return replace(found.view(), published=self._runtime.publishing.of_table(found.key))
 
 
 class _Figures:

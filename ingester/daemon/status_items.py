@@ -74,10 +74,11 @@ def status_seen(status: DaemonStatus, sees: Sees | None) -> DaemonStatus:
 
 
 def table_status(runtime: Runtime, table: TableBuffer) -> TableStatus:
-    """Return the status of one table, with its checkpoints."""
+    """Return the status of one table, with its checkpoints and where it is published."""
     totals = runtime.tables.tree.checkpoints.statistics(table.key)
     checkpoints = msgspec.convert(totals, CheckpointStatus, from_attributes=True)
-    return replace(table.statistics(), checkpoints=checkpoints)
+    published = runtime.publishing.of_table(table.key)
+    return replace(table.statistics(), checkpoints=checkpoints, published=published)
 
 
 def busiest(tables: Iterable[TableBuffer]) -> list[TableBuffer]:

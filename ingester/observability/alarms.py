@@ -26,6 +26,8 @@ FAILED_PERSISTS = 3
 CERTIFICATE_WARN_S, CERTIFICATE_LAST_S = 14 * 86400.0, 86400.0
 STALL_S = 5.0
 """How long the event loop or a write of the log may be blocked without an alarm."""
+BEHIND_S = 60.0
+"""How long a version may wait to be published without an alarm."""
 SLOT_BYTES = 20 << 30
 """How much log a replication's source may retain without an alarm, as in ``deploy/prometheus``."""
 FREE_FILES = 100
@@ -111,11 +113,18 @@ def _persist_failing(facts: Facts) -> Finding:
 
 
 def _oldest_row(facts: Facts) -> Finding:
-    age_s = facts.oldest_unpersisted_s
-    if age_s is None or age_s <= facts.oldest_allowed_s:
+    if facts.overdue is None:
         return None
-    age, allowed = _span(age_s), _span(facts.oldest_allowed_s)
+    age, allowed = _span(facts.overdue.age_s), _span(facts.overdue.allowed_s)
     return "warning", f"the oldest unflushed row is {age} old, more than {allowed}"
+
+
+def _publish_behind(facts: Facts) -> Finding:
+    behind = facts.publishing
+    if behind.seconds_behind <= BEHIND_S:
+        return None
+    waits = _span(behind.seconds_behind)
+    return "warning", f"a version has waited for {waits} to be published in an open format"
 
 
 def _fenced(facts: Facts) -> Finding:
@@ -184,6 +193,13 @@ ALARMS: dict[str, Callable[[Facts], Finding]] = {
     "saturated": _saturated,
     "persist-failing": _persist_failing,
     "oldest-row": _oldest_row,
+    "publish-behind": _publish_behind,
+    "publish-stopped": lambda facts: _counted(
+        facts.publishing.stopped,
+        "table is no longer published in an open format",
+        "tables are no longer published in an open format",
+        "warning",
+    ),
     "fenced": _fenced,
     "certificate": _certificate,
     "tokens-not-read": _tokens_not_read,

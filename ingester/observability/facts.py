@@ -13,6 +13,8 @@ tables, origins or namespaces are not among them. Pure.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from ingester.observability.status import (
@@ -24,6 +26,7 @@ from ingester.observability.status import (
     Identity,
     LogStatus,
     PersistStatus,
+    PublishStatus,
     PushReading,
     RateSpans,
     ReplicationStatus,
@@ -33,6 +36,13 @@ from ingester.observability.status import (
     StreamStatus,
     TransformStatus,
 )
+
+
+class OverdueRow(NamedTuple):
+    """The age of an unflushed row, and the age that is allowed for rows of its table."""
+
+    age_s: float
+    allowed_s: float
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +78,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The number of buffers that cannot be encoded."""
     oldest_unpersisted_s: float | None = None
     """Age of the oldest unflushed row; None if there is none."""
-    oldest_allowed_s: float = float("inf")
-    """Age beyond which a row should have been in a file."""
+    overdue: OverdueRow | None = None
+    """A row that should have been in a file."""
     clean_up: CleanUpStatus = CleanUpStatus()
+    publishing: PublishStatus = PublishStatus()
     refresh_lag_s: float = 0.0
     """How long a requested table could not be looked up in the store."""
 

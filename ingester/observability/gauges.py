@@ -4,8 +4,8 @@
 
 All gauges of a scrape come from the same facts (``facts``), so they agree with each other and with
 the status. Labels are bounded: alarms, disks, store operations, HTTP routes; ``MAX_NAMESPACES``
-namespaces, ``MAX_TABLE_PHASES`` replicated tables. The metrics exist from the start of the process,
-also while the daemon waits for its store.
+namespaces, ``MAX_TABLE_PHASES`` replicated and ``MAX_PUBLISHED`` published tables. The metrics
+exist from the start of the process, also while the daemon waits for its store.
 """
 
 from __future__ import annotations
@@ -34,15 +34,19 @@ from ingester.observability.status import (
     CertificateStatus,
     DiskStatus,
     NamespaceStatus,
+    PublishedFormat,
     ReplicationStatus,
 )
 from ingester.reports.replications import PHASES
 from persist.store.watched import BOUNDS_S, OPERATIONS, Tally
+from persist.table import TableKey
 
 MAX_NAMESPACES = 100
 """The namespaces whose use and refusals have their own labels."""
 OTHER_NAMESPACES = "_other"
 """The label of the other namespaces; no namespace has this name."""
+MAX_PUBLISHED = 1_000
+"""The published tables, in each format, with series of their own."""
 MAX_TABLE_PHASES = 1_000
 """The replicated tables with a series of their own; those that do not follow come first."""
 
@@ -60,6 +64,7 @@ class Scrape:
     """HTTP answers by route and status."""
     buffered: Buffered = Buffered()  # noqa: RUF009
     namespaces: Sequence[NamespaceStatus] = ()
+    published: Sequence[tuple[TableKey, PublishedFormat]] = ()
 
     @property
     def ready(self) -> bool:
@@ -195,6 +200,28 @@ def scrape_families(scrape: Scrape | None) -> Iterator[Metric]:
     yield from _certificate(None if facts is None else facts.security.certificate)
     yield from replication_metrics(() if facts is None else facts.replications)
     yield from namespace_metrics(() if scrape is None else scrape.namespaces)
+    yield from _published(() if scrape is None else scrape.published)
+
+
+def _published(found: Sequence[tuple[TableKey, PublishedFormat]]) -> Iterator[Metric]:
+    """Yield how far published tables are behind; of very many, those that are furthest behind."""
+    labels = ("namespace", "table", "format")
+    versions = GaugeMetricFamily(
+        "ingester_publish_versions_behind",
+        "Versions of a table that are not published in an open format yet",
+        labels=labels,
+    )
+    seconds = GaugeMetricFamily(
+        "ingester_publish_seconds_behind",
+        "Age of the oldest version of a table that waits to be published in an open format",
+        labels=labels,
+    )
+    for key, each in heapq.nlargest(MAX_PUBLISHED, found, key=lambda one: one[1].seconds_behind):
+        if each.versions_behind is not None:
+            versions.add_metric((*key, each.format), each.versions_behind)
+        seconds.add_metric((*key, each.format), each.seconds_behind)
+    yield versions
+    yield seconds
 
 
 def _number(found: float | list[str]) -> float:

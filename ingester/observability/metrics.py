@@ -319,6 +319,10 @@ class Metrics:
         )
         failed = "Failed flush attempts"
         self.persist_failed = counter("persist_failed_attempts", failed).inc
+        self._publishing = histogram(
+            "publish_seconds", "Duration of one publication of one table", _SLOW_S
+        )
+        self._publish_failures = counter("publish_failures", "Failed publications of tables")
         self._cleaning = histogram(
             "clean_up_seconds", "Duration of one garbage collection of one table", _SLOW_S
         )
@@ -422,6 +426,11 @@ class Metrics:
         self._queued.observe(queued_s)
         self._active.observe(active_s)
         self._total.observe(queued_s + active_s)
+
+    def published(self, seconds: float, failed: bool) -> None:
+        """Count one publication of one table in its open formats."""
+        self._publishing.observe(seconds)
+        self._publish_failures.inc(failed)
 
     def clean_up_ended(self, objects: int, nbytes: int, seconds: float, failed: bool) -> None:
         """Count one garbage collection of one table."""

@@ -185,6 +185,40 @@ class TransformStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Timed-out calls that still run, by class."""
 
 
+class PublishedFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """A table in one of the open formats that this daemon publishes it in."""
+
+    format: str
+    number: int | None = None
+    """The newest published version: Delta's version, Iceberg's snapshot id; null if unknown."""
+    location: str | None = None
+    """What an engine opens."""
+    versions_behind: int | None = None
+    """Manifest versions that are not published; null before the first attempt."""
+    seconds_behind: float = 0.0
+    """Age of the oldest version that waits to be published."""
+    refused: str | None = None
+    """Why it is not published until somebody changes something."""
+    error: str | None = None
+    """Why the last attempt failed; it is repeated."""
+
+
+class PublishStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Publishing in open formats.
+
+    In ``behind`` and ``stopped`` a table counts once for each format.
+    """
+
+    tables: int = 0
+    """Tables that this daemon publishes."""
+    behind: int = 0
+    """Tables with a version that waits to be published."""
+    seconds_behind: float = 0.0
+    """Age of the oldest of these versions."""
+    stopped: int = 0
+    """Tables that are not published until somebody changes something."""
+
+
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One table: its newest manifest version and where its rows are."""
 
@@ -200,6 +234,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: CheckpointStatus = CheckpointStatus()
     transformers: list[TransformerStatus] = []
     """The table's transformer classes, in order."""
+    published: list[PublishedFormat] = []
+    """The table in open formats."""
 
 
 class PersistRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -478,6 +514,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The replications, at most 10, with their tables that do not follow and some that do; one that
     has ended is kept for a day."""
     clean_up: CleanUpStatus = CleanUpStatus()
+    publishing: PublishStatus = PublishStatus()
     transform: TransformStatus = TransformStatus()
     pushes: list[SeenPush] = []
     """The pushes in this store: active ones first, the newest of each first."""

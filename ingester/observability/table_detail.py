@@ -11,14 +11,14 @@ The key of a partition is its folder, spec and values; of a file, its path. Pure
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
 from ingester.errors import BadRequest
-from ingester.observability.status import Buffered, PersistedRows
+from ingester.observability.status import Buffered, PersistedRows, PublishedFormat
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
 from persist.manifest import Add, PartitionKey, TableState
 from persist.partitioning import folder_of
@@ -93,6 +93,10 @@ class TableDetail(msgspec.Struct, frozen=True, kw_only=True):
     """The number of partitions with rows in memory or in files."""
     buffered: Buffered
     persisted: PersistedRows
+    max_age_s: float | None = None
+    """Age at which the table's buffers are flushed, if below ``persist.max_age``; null if unset."""
+    published: list[PublishedFormat] = []
+    """The table in open formats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ class TableView:
     definition: TableDefinition
     buffered: Mapping[PartitionKey, BufferedPartition]
     seen_s: float
+    published: Sequence[PublishedFormat] = ()
 
     def detail(self) -> TableDetail:
         """Return the definition and the totals."""
@@ -130,6 +135,8 @@ class TableView:
                 partitions=len(self.buffered),
             ),
             persisted=PersistedRows(rows=state.rows, bytes=state.bytes, files=state.file_count),
+            max_age_s=definition.max_age_s,
+            published=list(self.published),
         )
 
     def page(self, asked: PageRequest, partition: str | None = None) -> StatusPage:

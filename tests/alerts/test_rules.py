@@ -81,6 +81,14 @@ _ORIGIN = '{job="ingester", instance="a", namespace="s", origin="o"}'
 SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
     "IngesterFenced": ({'ingester_alarm{alarm="fenced", instance="a"}': "0x4 1x4"}, 3),
     "IngesterLogStalled": ({'ingester_alarm{alarm="log-stalled", instance="a"}': "0x4 1x4"}, 3),
+    "IngesterPublishBehind": (
+        {'ingester_alarm{alarm="publish-behind", instance="a"}': "0x4 1x12"},
+        5,
+    ),
+    "IngesterPublishStopped": (
+        {'ingester_alarm{alarm="publish-stopped", instance="a"}': "0x4 1x8"},
+        5,
+    ),
     "IngesterRestarts": ({f"process_start_time_seconds{_NAMED}": "1x4 2x4 3x4 4x4"}, 5),
     "IngesterStarting": ({f"ingester_ready{_NAMED}": "0x60"}, 15),
     "IngesterAbsent": ({f"up{_NAMED}": "stale", f"ingester_ready{_NAMED}": "stale"}, 10),

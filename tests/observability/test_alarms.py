@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from ingester.observability.alarms import ALARMS, HOLD_S, SLOT_BYTES, Alarms
-from ingester.observability.facts import Facts
+from ingester.observability.facts import Facts, OverdueRow
 from ingester.observability.gauges import GaugeCollector, Scrape
 from ingester.observability.status import (
     Admission,
@@ -24,6 +24,7 @@ from ingester.observability.status import (
     DiskStatus,
     Identity,
     Memory,
+    PublishStatus,
     Reason,
     ReplicationStatus,
     SecurityStatus,
@@ -70,7 +71,6 @@ WELL = Facts(
     security=SecurityStatus(certificate=CERTIFICATE),
     segment_bytes=SEGMENT,
     oldest_unpersisted_s=100.0,
-    oldest_allowed_s=660.0,
     failed_persists=2,
     frozen_bytes=MIB,
 )
@@ -145,7 +145,14 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("saturated", "critical", _refused("saturated"), "queue is full"),
     ("persist-failing", "warning", {"failed_persists": 3}, "3 attempts"),
     ("persist-failing", "warning", {"unencodable": 1}, "1 buffer cannot be written"),
-    ("oldest-row", "warning", {"oldest_unpersisted_s": 661.0}, "11 min old"),
+    ("oldest-row", "warning", {"overdue": OverdueRow(661.0, 660.0)}, "11 min old"),
+    (
+        "publish-behind",
+        "warning",
+        {"publishing": PublishStatus(behind=1, seconds_behind=61.0)},
+        "waited for 61 s",
+    ),
+    ("publish-stopped", "warning", {"publishing": PublishStatus(stopped=2)}, "2 tables are no"),
     ("fenced", "critical", _state("fenced"), "id: this one stops"),
     ("fenced", "critical", {"superseded": True}, "stops at its next commit"),
     ("certificate", "warning", _certificate(ends_in_s=5 * 86400.0), "expires in 5 days"),

@@ -36,6 +36,7 @@ LABELS: dict[str, tuple[str, str]] = {
         f"with `table` {MAX_TABLES:,} pairs, else {MAX_NAMESPACES}; the rest is `_other`",
     ),
     "table": ("a table", f"{MAX_TABLES:,} pairs with `namespace`; the rest is `_other`"),
+    "format": ("an open format that a table is published in", "2"),
     "why": ("why a buffer was frozen", f"{len(FREEZE_REASONS)}"),
     "code": (
         "a code of [errors](errors.md); of followers also `sink`",

@@ -98,6 +98,13 @@ function trail(o) {
   return el("nav", { "aria-label": "Breadcrumb" }, el("h3", { class: "trail" }, ...path));
 }
 
+// How far a table is published in a format.
+function published(p) {
+  if (p.refused !== null) return el("span", { class: "caution" }, p.refused);
+  const at = p.number === null ? "nothing yet" : `version ${whole(p.number)}`, behind = p.versions_behind ? `; ${many(p.versions_behind, "version")} behind, ${seconds(p.seconds_behind)}` : "";
+  return el("span", {}, `${at}${behind}${p.error === null ? "" : `; ${p.error}`} `, el("code", {}, p.location || ""));
+}
+
 function showOne(t, page) {
   const o = view.open, here = (list) => (o.list === list ? { "aria-current": "page" } : {});
   const columns = el("details", {}, el("summary", {}, many(t.columns.length, "column")),
@@ -105,7 +112,8 @@ function showOne(t, page) {
   const about = facts([["Version", `${whole(t.manifest_version)}${t.table_version === 1 ? "" : ` of v${t.table_version}`}; last checked ${seconds(t.seen_s)} ago`],
     ["In memory", `${many(t.buffered.rows, "row")}, ${bytes(t.buffered.bytes)}`], ["In files", `${many(t.persisted.rows, "row")}, ${many(t.persisted.files, "file")}, ${bytes(t.persisted.bytes)}`],
     ["Partitioned by", t.partition_by.join(", ") || "nothing"], ["Primary key", t.primary_key.join(", ") || "none"], ["Sorted by", t.sort_by.join(", ") || "nothing"],
-    ...(t.primary_key.length ? [["Owner", t.owner || "none yet"]] : []), ["Schema", columns]]);
+    ...(t.primary_key.length ? [["Owner", t.owner || "none yet"]] : []), ...(t.max_age_s ? [["Flushed after", seconds(t.max_age_s)]] : []),
+    ...(t.published || []).map((p) => [`Published as ${p.format}`, published(p)]), ["Schema", columns]]);
   const lists = el("p", { class: "lists" }, el("a", { href: addressOf(o), ...here("partitions") }, many(t.partitions, "partition")), " ",
     el("a", { href: addressOf(o, "/files"), ...(o.partition === null ? here("files") : {}) }, many(t.persisted.files, "file")),
     o.partition === null ? null : el("span", {}, ` Files of ${o.partition.split(" ")[0] || "the table"}`));
