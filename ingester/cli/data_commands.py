@@ -169,6 +169,22 @@ def create(
     timestamp_unit: Annotated[
         str, typer.Option("--timestamp-unit", help="us or ns. Spark cannot read ns.")
     ] = "us",
+    publish: Annotated[
+        str | None,
+        typer.Option(
+            "--publish",
+            help="Open formats to publish the table in: iceberg,delta; '' for none. Default: the"
+            " daemon's setting.",
+        ),
+    ] = None,
+    max_age: Annotated[
+        str | None,
+        typer.Option(
+            "--max-age",
+            help="Age at which the table's rows are flushed, such as 5s, if below the daemon's"
+            " persist.max_age.",
+        ),
+    ] = None,
     input_format: InputFormat = None,
     column_types: ColumnTypes = None,
     delimiter: Delimiter = None,
@@ -199,6 +215,8 @@ def create(
         partition_by=partition_by,
         sort_by=sort_by,
         timestamp_unit=timestamp_unit,
+        publish=publish,
+        max_age=max_age,
     )
     texts = text_options(column_types, delimiter, null, decimal_comma, encoding, escape, no_quotes)
     create_table(endpoint, arguments, texts, json)

@@ -9,13 +9,14 @@ import msgspec
 import pyarrow as pa
 
 from ingester.client import NotFound, TableDescription
+from ingester.config.units import format_duration, parse_duration
 
 from .connecting import connect
 from .exits import USAGE, CommandFailed
 from .input.files import format_of, opened
 from .input.source import TextOptions
 from .input.type_names import parse_field, split_outside
-from .printing import print_json, print_line, print_table, size
+from .printing import print_json, print_line, print_table, shown, size
 
 _NAMED = 10
 """Maximum number of partitions that a message names."""
@@ -33,6 +34,8 @@ class TableArguments(msgspec.Struct, frozen=True, kw_only=True):
     partition_by: str | None
     sort_by: str | None
     timestamp_unit: str
+    publish: str | None
+    max_age: str | None
 
 
 def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_json: bool) -> None:
@@ -55,6 +58,8 @@ def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_js
             partition_by=_names(asked.partition_by),
             sort_by=_names(asked.sort_by),
             timestamp_unit=units[asked.timestamp_unit],
+            publish=_names(asked.publish),
+            max_age_s=_seconds("--max-age", asked.max_age),
         )
     if as_json:
         print_json(found)
@@ -93,6 +98,13 @@ def _names(text: str | None) -> list[str] | None:
     return [name.strip() for name in split_outside(text) if name.strip()]
 
 
+def _seconds(option: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as exc:
+        raise CommandFailed(f"{option}: {exc}", USAGE) from exc
+
+
 def _print_definition(found: TableDescription) -> None:
     keys, sorted_by = found.primary_key or [], found.sort_by or []
     print_table(
@@ -105,6 +117,11 @@ def _print_definition(found: TableDescription) -> None:
         f" sorted by {', '.join(sorted_by) or 'nothing'};"
         f" timestamps in {found.timestamp_unit}"
     )
+    if found.max_age_s is not None:
+        age = format_duration(found.max_age_s)
+        print_line(f"flushed after {age}, or persist.max_age if that is shorter")
+    if found.publish is not None:
+        print_line(f"published in {', '.join(found.publish) or 'no open format'}")
 
 
 def print_tables(endpoint: str, as_json: bool) -> None:
@@ -119,6 +136,7 @@ def print_tables(endpoint: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
+    published = any(table.published for table in found)
     rows = [
         (
             table.namespace,
@@ -129,11 +147,20 @@ def print_tables(endpoint: str, as_json: bool) -> None:
             table.persisted.files,
             size(table.persisted.bytes),
             table.partition_by or [],
+            *([] if not published else [_published(table)]),
         )
         for table in found
     ]
     headings = ["namespace", "table", "version", "in buffer", "in files", "files", "size"]
-    print_table([*headings, "partitioned by"], rows)
+    print_table([*headings, "partitioned by", *(["published"] if published else [])], rows)
+
+
+def _published(table: TableDescription) -> str:
+    """Return the formats that a table is published in, each with its newest version."""
+    return ", ".join(
+        f"{each.format} {'stopped' if each.refused else shown(each.number)}"
+        for each in table.published
+    )
 
 
 def _version_of(table: TableDescription) -> object:

@@ -330,6 +330,8 @@ class Client:
         sort_by: Sequence[str] | None = None,
         timestamp_unit: TimestampUnit | None = None,
         transformers: Sequence[str] | None = None,
+        publish: Sequence[str] | None = None,
+        max_age_s: float | None = None,
     ) -> TableDescription:
         """Create a table unless it exists with the same definition; its description.
 
@@ -338,6 +340,10 @@ class Client:
             timestamp_unit: ``"us"`` (default) or ``"ns"``.
             transformers: Classes at the daemon that transform batches, such as
                 ``["acme.rules:Clean"]``.
+            publish: The formats that the table is published in, ``["iceberg", "delta"]``; by
+                default the daemon's settings decide.
+            max_age_s: Age at which the table's rows are flushed, if the daemon's
+                ``persist.max_age`` is longer.
 
         Raises:
             InvalidRequest: The table exists with another definition, or this one is invalid.
@@ -353,6 +359,8 @@ class Client:
             "sort_by": arguments.names("sort_by", sort_by, "['host']"),
             "timestamp_unit": timestamp_unit,
             "transformers": arguments.names("transformers", transformers, "['acme.rules:Clean']"),
+            "publish": arguments.names("publish", publish, "['iceberg']"),
+            "max_age_s": None if max_age_s is None else arguments.seconds("max_age_s", max_age_s),
         }
         return msgspec.convert(self.action("create_table", given(body))[0], TableDescription)
 

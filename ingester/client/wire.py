@@ -101,6 +101,24 @@ class DescribedTransformer(msgspec.Struct, frozen=True, kw_only=True):
     previous: str | None = None
 
 
+class DescribedFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """A format in which the daemon publishes a table, and how far.
+
+    Attributes:
+        number: The newest published version; null if there is none yet.
+        location: What an engine opens.
+        versions_behind: Versions that are not published yet; null before the first attempt.
+        refused: Why the table is not published until somebody changes something.
+    """
+
+    format: str
+    number: int | None = None
+    location: str | None = None
+    versions_behind: int | None = None
+    seconds_behind: float = 0.0
+    refused: str | None = None
+
+
 class TableOwner(msgspec.Struct, frozen=True):
     """The daemon that takes the writes of a table with a primary key, and its address."""
 
@@ -119,6 +137,9 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     sort_by: list[str] | None = None
     timestamp_unit: str = "us"
     transformers: list[DescribedTransformer] = []
+    publish: list[str] | None = None
+    max_age_s: float | None = None
+    published: list[DescribedFormat] = []
     manifest_version: int | None = None
     table_version: int = 1
     buffered: BufferedSize = BufferedSize()

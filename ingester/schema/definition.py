@@ -7,6 +7,7 @@ here, naming the culprit. Pure.
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
 import pyarrow as pa
 
 from ingester.errors import BadRequest
@@ -18,6 +19,7 @@ from ingester.schema.limits import (
     check_shown_columns,
 )
 from ingester.schema.normalise import kept_schema, missing_columns
+from ingester.shown_text import shown_name
 from persist.manifest import TableState
 from persist.partitioning import (
     InvalidPartitionSpec,
@@ -25,8 +27,11 @@ from persist.partitioning import (
     check_folder_names,
     default_spec,
 )
+from persist.publish.format import FORMATS
 from persist.table import TableDefinition, read_schema
 
+MAX_AGE_S = (0.01, 30 * 86400.0)
+"""The range of a table's own ``persist.max_age``, in seconds; that of the setting."""
 _KEYABLE = (
     pa.types.is_integer,
     pa.types.is_string,
@@ -129,6 +134,38 @@ def define_table(
             )
         kept = pa.schema([f.with_nullable(False) if f.name in primary_key else f for f in kept])
     return TableDefinition(kept, spec, tuple(primary_key), tuple(sort_by), timestamp_unit)
+
+
+def with_properties(
+    definition: TableDefinition, publish: Sequence[str] | None, max_age_s: float | None
+) -> TableDefinition:
+    """Return the definition with the properties that a client requests; None leaves one unset.
+
+    Raises:
+        BadRequest: an unknown format, or an age out of range.
+    """
+    for name in publish or ():
+        if name not in FORMATS:
+            raise BadRequest(f"publish: {shown_name(name)} is not one of {', '.join(FORMATS)}")
+    if max_age_s is not None and not MAX_AGE_S[0] <= max_age_s <= MAX_AGE_S[1]:
+        raise BadRequest(f"max_age_s {max_age_s} is not between {MAX_AGE_S[0]} and {MAX_AGE_S[1]}")
+    formats = None if publish is None else tuple(each for each in FORMATS if each in publish)
+    return replace(definition, publish=formats, max_age_s=max_age_s)
+
+
+def check_properties(have: TableDefinition, asked: TableDefinition, key: tuple[str, str]) -> None:
+    """Raise :class:`BadRequest` if a table exists with other properties than those asked for."""
+    for name in ("publish", "max_age_s"):
+        there, wanted = getattr(have, name), getattr(asked, name)
+        if wanted is not None and wanted != there:
+            raise BadRequest(
+                f"table {key[0]}/{key[1]} exists with {name} {_json(there)}, asked for"
+                f" {_json(wanted)}"
+            )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _check_listed(kind: str, names: Sequence[str], schema: pa.Schema) -> None:

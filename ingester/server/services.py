@@ -15,6 +15,7 @@ from ingester.observability.log_levels import LogLevels
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import DaemonStatus, DrainStatus
 from ingester.observability.status_lists import PageRequest, StatusPage
+from ingester.publishing import Publishing
 from ingester.query.live_feed import LiveFeed
 from ingester.query.queries import Queries
 from ingester.query.stream import AnswerStream
@@ -48,6 +49,7 @@ class Services:
     known_origins: KnownOrigins
     checkpoints: CheckpointCalls
     copies: Copies
+    publishing: Publishing
     metrics: Metrics
     log_levels: LogLevels
     access: Access

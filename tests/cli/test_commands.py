@@ -395,6 +395,23 @@ def test_a_table_is_created_before_its_first_row(run: Run, namespace: str, tmp_p
     assert (row["zip"], row["price"], row["n"]) == ("501", "1.5000", 7)
 
 
+def test_a_table_is_created_published_and_with_its_own_age(run: Run, namespace: str) -> None:
+    made = run("create", namespace, "t", "n:int32", "--publish", "delta", "--max-age", "1m30s")
+    assert b"flushed after 90s, or persist.max_age if that is shorter" in made.stdout, made
+    assert b"published in delta" in made.stdout
+    (found,) = [
+        each
+        for each in json.loads(run("tables", "--json").stdout)
+        if each["namespace"] == namespace
+    ]
+    assert (found["publish"], found["max_age_s"]) == (["delta"], 90.0)
+    assert [each["format"] for each in found["published"]] == ["delta"]
+    for command in ("tables", "status"):
+        printed = run(command).stdout
+        assert b"published" in printed
+        assert b"delta" in printed
+
+
 def test_a_table_is_created_like_a_file(run: Run, namespace: str, tmp_path: Path) -> None:
     write_file("parquet", tmp_path / "a.parquet")
     like = run("create", namespace, "t", "--like", "a.parquet", "v:int32", "more:date", "--json")
@@ -421,6 +438,7 @@ def test_a_table_is_created_like_a_file(run: Run, namespace: str, tmp_path: Path
         (["v:decimal(50)"], "the precision must be 1 to 38"),
         (["v:int64", "v:string"], "'v' is given twice"),
         (["v:int64", "--timestamp-unit", "ms"], "'ms' is not us or ns"),
+        (["v:int64", "--max-age", "soon"], "--max-age: not a duration: 'soon'"),
     ],
 )
 def test_an_invalid_table_definition_is_a_usage_error(

@@ -48,6 +48,9 @@ def test_a_created_table_is_described_as_asked_for(client: fl.FlightClient, tabl
         ],
         **asked,
         "transformers": [],
+        "publish": None,
+        "max_age_s": None,
+        "published": [],
         "manifest_version": 1,
         "table_version": 1,
         "buffered": {"rows": 0, "bytes": 0, "partitions": 0},
@@ -170,3 +173,35 @@ def test_a_schema_may_come_with_metadata(client: fl.FlightClient, table: Table) 
         act(client, "create_table", namespace=table[0], table=table[1], schema=encoded)
     put(client, table, numbers(0, 1).replace_schema_metadata({"a": "b"}))
     assert rows(client, table) == [0]
+
+
+def test_formats_and_age_are_described_and_another_value_is_refused(
+    client: fl.FlightClient, table: Table
+) -> None:
+    asked = {"publish": ["delta", "iceberg"], "max_age_s": 7.5}
+    answer = create(client, table, SCHEMA, **asked)
+    assert (answer["publish"], answer["max_age_s"]) == (["iceberg", "delta"], 7.5)
+    for again in ({}, asked, {"publish": ["iceberg", "delta"]}, {"max_age_s": 7.5}):
+        assert create(client, table, SCHEMA, **again)["publish"] == answer["publish"]
+    for other, said in (
+        ({"publish": ["delta"]}, r'publish \["iceberg","delta"\], asked for \["delta"\]'),
+        ({"publish": []}, r"asked for \[\]"),
+        ({"max_age_s": 8.0}, r"max_age_s 7\.5, asked for 8\.0"),
+        ({"publish": ["parquet"]}, "parquet.* is not one of iceberg, delta"),
+        ({"max_age_s": 0.0}, r"max_age_s 0\.0 is not between"),
+    ):
+        with pytest.raises(pa.ArrowInvalid, match=said):
+            create(client, table, SCHEMA, **other)
+    assert {key: describe(client, table)[key] for key in asked} == {
+        "publish": ["iceberg", "delta"],
+        "max_age_s": 7.5,
+    }
+
+
+def test_a_column_that_a_format_cannot_express_is_refused_with_the_reason(
+    client: fl.FlightClient, table: Table
+) -> None:
+    unsigned = pa.schema({"i": pa.int64(), "u": pa.uint64()})
+    with pytest.raises(pa.ArrowInvalid, match=r"cannot be published as iceberg.*u.*uint64"):
+        create(client, table, unsigned, publish=["iceberg"])
+    assert create(client, table, unsigned, publish=[])["publish"] == []

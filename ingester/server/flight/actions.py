@@ -23,7 +23,7 @@ from ingester.observability.status_lists import PageRequest
 from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.reports.replications import ReplicationReport
-from ingester.schema.definition import define_table
+from ingester.schema.definition import check_properties, define_table, with_properties
 from ingester.schema.limits import check_shown
 from ingester.server.auth.access import Permit
 from ingester.server.auth.rights import Sees
@@ -70,7 +70,7 @@ class FlightAction:
     sees: bool = False
 
 
-def describe(table: TableBuffer) -> dict[str, Any]:
+def describe(services: Services, table: TableBuffer) -> dict[str, Any]:
     """Return the answer of ``describe_table`` and ``create_table``."""
     definition, state = table.definition, table.state
     owner = live_owner(state) if definition.keyed else None
@@ -88,6 +88,9 @@ def describe(table: TableBuffer) -> dict[str, Any]:
             {"class": each.name, "version": each.version, "previous": each.previous}
             for each in definition.transformers
         ],
+        "publish": None if definition.publish is None else list(definition.publish),
+        "max_age_s": definition.max_age_s,
+        "published": msgspec.to_builtins(services.publishing.of_table(table.key)),
         "manifest_version": state.version,
         "table_version": state.table_version,
         "buffered": {
@@ -120,6 +123,8 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
     transforms, asked = services.writes.transforms, body.transformers
     key = (body.namespace, body.table)
     definition = await transforms.defined(key, definition, asked or ())
+    definition = with_properties(definition, body.publish, body.max_age_s)
+    services.publishing.check_definition(key, definition)
     table = await services.catalog.create(*key, definition)
     have = transforms.names_of(key, table.definition)
     # The settings win; the caller cannot change them.
@@ -127,13 +132,14 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
         raise BadRequest(
             f"table {'/'.join(key)} exists with transformers {list(have)}, asked for {asked}"
         )
-    return [describe(table)]
+    check_properties(table.definition, definition, key)
+    return [describe(services, table)]
 
 
 async def _describe_table(services: Services, body: TableBody) -> Objects:
     table = await services.catalog.open(body.namespace, body.table)
     await services.queries.refresh(table)
-    return [describe(table)]
+    return [describe(services, table)]
 
 
 async def _persist(services: Services, body: PersistBody) -> Objects:

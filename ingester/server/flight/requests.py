@@ -82,7 +82,11 @@ class TableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of ``create_table``; ``schema`` is an Arrow IPC schema in base64."""
+    """The body of ``create_table``; ``schema`` is an Arrow IPC schema in base64.
+
+    ``publish``: the formats that the table is published in; null leaves it to the settings.
+    ``max_age_s``: the table's own ``persist.max_age``, if that is shorter.
+    """
 
     namespace: str
     table: str
@@ -92,6 +96,8 @@ class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sort_by: list[str] = []
     timestamp_unit: str = "us"
     transformers: list[str] | None = None
+    publish: list[str] | None = None
+    max_age_s: float | None = None
 
 
 class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

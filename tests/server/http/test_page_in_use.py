@@ -232,7 +232,7 @@ def test_from_a_real_daemons_tables_to_partitions_and_files_and_back(
 ) -> None:
     days = pa.schema({"day": pa.string(), "<i>": pa.int64()})
     name = (table[0], f"{table[1]}-seen")
-    create(client, name, days, partition_by=["identity(day)"])
+    create(client, name, days, partition_by=["identity(day)"], publish=["delta"], max_age_s=60.0)
     rows = [{"day": f"a/ü?{n}", "<i>": n} for n in range(12)]
     put(client, name, pa.RecordBatch.from_pylist(rows, days))
     persist(client, name)
@@ -245,6 +245,7 @@ def test_from_a_real_daemons_tables_to_partitions_and_files_and_back(
         click(tab, ".".join(name))
         tab.until("document.getElementById('turning').innerText.includes('of 12 partitions')")
         assert "3 rows" in tab.text("tables") and "12 rows, 12 files" in tab.text("tables")
+        assert "Published as delta" in tab.text("tables") and "Flushed after" in tab.text("tables")
         tab.press("n")
         tab.until("document.getElementById('turning').innerText.includes('11 to 12 of 12')")
         tab.press("b")
