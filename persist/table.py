@@ -29,6 +29,9 @@ from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_fold
 TableKey = tuple[str, str]
 """The key of a table: (namespace, table)."""
 
+UNNUMBERED = 0
+"""The first schema of a definition for files whose columns may get other numbers in the table."""
+
 DELETED = "_deleted"
 """A column of rows of a keyed table before they are in files; true if the row deletes its key. No
 table and no file has a column of this name.
@@ -74,7 +77,7 @@ class TableDefinition:
     """
     first_schema_id: int = 1
     """The first schema since the table was last defined again; another value means another
-    table.
+    table. :data:`UNNUMBERED` only for making files.
     """
 
     def spec_of(self, spec_id: int) -> PartitionSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
@@ -54,7 +54,7 @@ from persist.manifest import (
     version_folder,
 )
 from persist.store import ObjectStore, StoreError, StoreUnavailable
-from persist.table import TableDefinition, TableKey
+from persist.table import UNNUMBERED, TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
 
@@ -209,10 +209,14 @@ class Copies:
         else:
             target = await self._target(name, table, primary_key, sent)
         await check_encodable(target.definition.schema)
+        definition = target.definition
+        if not target.is_new:
+            # Numbers follow from the table that is replaced in the end, perhaps by another copy's.
+            definition = replace(definition, first_schema_id=UNNUMBERED)
         place = CopyPlace(
             self._catalog.store,
             version_folder(*name.table, target.number),
-            target.definition,
+            definition,
             self._writer,
             min(self._options.target_bytes, HELD_BYTES, self._encoders.most_held),
         )

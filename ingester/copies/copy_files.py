@@ -284,7 +284,7 @@ class CopyFiles:
             key = first_repeated(rows, definition.primary_key)
             raise _twice(key or {})
         files = encode_ordered(
-            stretch.rows, stretch.order, metadata=origin.facts(), files=stretch.files
+            stretch.rows, stretch.order, definition, metadata=origin.facts(), files=stretch.files
         )
         for file in files:
             put = partial(put_file, place.store, place.root, file, origin)

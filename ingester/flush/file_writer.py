@@ -160,7 +160,7 @@ class FileWriter:
         of_table = flushed.folder_of(ordered.state)
         adds: list[Add] = []
         arrivals = []
-        for file in _encoded(ordered.stretches, self._facts(origin)):
+        for file in _encoded(ordered.stretches, definition, self._facts(origin)):
             adds.append(put_file(self._store, of_table, file, origin))
             if file.arrivals is not None and not definition.keyed:
                 arrivals.append(file.arrivals)
@@ -195,10 +195,12 @@ def _chained(first: list[Stretch], others: Iterator[Stretch]) -> Iterator[Stretc
     yield from others
 
 
-def _encoded(stretches: Iterable[Stretch], metadata: dict[str, str]) -> Iterator[EncodedFile]:
+def _encoded(
+    stretches: Iterable[Stretch], definition: TableDefinition, metadata: dict[str, str]
+) -> Iterator[EncodedFile]:
     for rows, order, files in stretches:
         try:
-            yield from encode_ordered(rows, order, metadata=metadata, files=files)
+            yield from encode_ordered(rows, order, definition, metadata=metadata, files=files)
         except Exception as exc:
             raise CannotEncode(str(exc)) from exc
         del rows, order

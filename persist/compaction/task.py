@@ -106,6 +106,7 @@ class RewriteTask:
             encoded = encode_ordered(
                 part,
                 sort_rows(part, self.definition),
+                self.definition,
                 metadata=origin.facts(),
                 files=max(1, round(nbytes / self.target_bytes)),
                 compression=self.compression,

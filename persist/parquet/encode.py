@@ -3,8 +3,9 @@
 zstd, dictionaries where they pay, statistics and page index except for leaves that contain a NaN,
 page checksums, row groups of 128 Ki rows (fewer if rows are wide); nanoseconds only if the table
 asks for them. A file has all columns of its table, also those that none of its rows has, because
-readers that look at one file take its columns for the table's. The Arrow schema is not stored:
-Spark, DuckDB, pandas and pyarrow read Parquet's own types alike, and the manifest has the rest.
+readers that look at one file take its columns for the table's. Each has its number in the table
+(``field_ids``). The Arrow schema is not stored: Spark, DuckDB, pandas and pyarrow read Parquet's
+own types alike, and the manifest has the rest.
 
 Beside the given rows, two blocks of a few row groups and the encoded bytes are held: of one file
 whose next block is sorted while the previous one is encoded, or of two files made at once. With few
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from persist.manifest import ColumnStats
+from persist.parquet.field_ids import with_field_ids
 from persist.parquet.reading import NULL_COLUMNS, footer_checksum
 from persist.parquet.sort import Sorted, sort_rows, without_marks
 from persist.parquet.sparse_rows import SparseRows, null_bytes
@@ -73,10 +75,13 @@ ZSTD = Compression()
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The form of pages, and the leaves with statistics: :mod:`persist.parquet.stats`."""
+    """The form of pages, the leaves with statistics (:mod:`persist.parquet.stats`), and the table's
+    columns with their numbers, if they are known.
+    """
 
     compression: Compression = ZSTD
     statistics: list[str] | bool = True
+    numbered: pa.Schema | None = None
 
 
 PAGES = Pages()
@@ -147,7 +152,7 @@ def encode_sorted(
     ordered = sort_rows(table, definition)
     rows, _ = without_marks(table, definition)
     files = files_of(rows, target_bytes)
-    yield from encode_ordered(rows, ordered, metadata=metadata, files=files)
+    yield from encode_ordered(rows, ordered, definition, metadata=metadata, files=files)
 
 
 def files_of(table: SparseRows, target_bytes: int) -> int:
@@ -158,6 +163,7 @@ def files_of(table: SparseRows, target_bytes: int) -> int:
 def encode_ordered(
     table: pa.Table | SparseRows,
     ordered: Sorted,
+    definition: TableDefinition,
     *,
     metadata: Mapping[str, str],
     files: int,
@@ -167,6 +173,7 @@ def encode_ordered(
 
     Args:
         table: the rows that were ordered, without marks.
+        definition: of the table that will list the files; it numbers the columns.
     """
     step = max(1, -(-ordered.rows // files))
     table = SparseRows.of_table(table)
@@ -178,7 +185,8 @@ def encode_ordered(
     starts = range(0, ordered.rows, step)
     if not starts:
         return
-    pages = Pages(compression, leaves_without_nan(table))
+    numbered = with_field_ids(definition.schema, definition.first_schema_id)
+    pages = Pages(compression, leaves_without_nan(table), numbered)
     if len(starts) == 1:
         # One block is sorted while the previous one is encoded.
         every, sizes = range(ordered.rows), (group, block)
@@ -296,7 +304,7 @@ def _typed_columns(table: pa.Table) -> list[str]:
 def _writer(sink: pa.NativeFile, table: pa.Table, pages: Pages) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
-        table.schema,
+        _numbered(table.schema, pages.numbered),
         compression=pages.compression.codec,
         compression_level=pages.compression.level,
         use_dictionary=_dictionary_columns(table),
@@ -305,6 +313,22 @@ def _writer(sink: pa.NativeFile, table: pa.Table, pages: Pages) -> pq.ParquetWri
         write_page_checksum=True,
         store_schema=False,
         version="2.6",
+    )
+
+
+def _numbered(schema: pa.Schema, columns: pa.Schema | None) -> pa.Schema:
+    """The schema, with the numbers that its columns have in the table."""
+    if columns is None:
+        return schema
+    if schema.equals(columns):
+        return columns
+    own = (columns.field(name) for name in schema.names)
+    return pa.schema(
+        # The types are the same, but for plain columns that are dictionaries in memory.
+        field.with_type(mine.type if pa.types.is_nested(field.type) else field.type).with_metadata(
+            mine.metadata
+        )
+        for field, mine in zip(schema, own, strict=True)
     )
 
 

@@ -2,35 +2,48 @@
 
 A table's columns are only ever appended, so a column's number follows from the schema: columns are
 numbered in order, each before what is inside it, and a number never changes. A table that is
-defined again gets numbers above all earlier ones.
+defined again gets other numbers, above all earlier ones.
 """
 
 from __future__ import annotations
 
+from itertools import count
+
 import pyarrow as pa
+
+from persist.table import UNNUMBERED
 
 KEY = b"PARQUET:field_id"
 """The metadata of an Arrow field that pyarrow writes to Parquet as the column's id."""
 PER_SCHEMA = 1000
 """Schema ids rise by 100 when a table is defined again, which leaves room for 100,000 numbers."""
+HIGHEST = 2_147_000_000
+"""About the highest number that Iceberg leaves to columns."""
 
 
 def first_field_id(first_schema_id: int) -> int:
-    """The number of the first column of a table whose schemas begin at this id."""
-    return 1 + (first_schema_id - 1) * PER_SCHEMA
+    """The number of the first column of a table whose schemas begin at this id.
+
+    Numbers begin again after about 20,000 definitions, when no file of the first ones exists.
+    """
+    return 1 + (first_schema_id - 1) * PER_SCHEMA % (HIGHEST - 1_000_000)
 
 
 def with_field_ids(schema: pa.Schema, first_schema_id: int) -> pa.Schema:
     """The schema, with the number of each field, at any depth, in its metadata.
 
     Args:
-        first_schema_id: ``TableDefinition.first_schema_id``.
+        first_schema_id: ``TableDefinition.first_schema_id``; with :data:`persist.table.UNNUMBERED`
+            the schema is returned as it is.
     """
-    numbers = iter(range(first_field_id(first_schema_id), 2**31 - 1))
+    if first_schema_id == UNNUMBERED:
+        return schema
+    numbers = count(first_field_id(first_schema_id))
 
     def numbered(field: pa.Field) -> pa.Field:
-        own = {**(field.metadata or {}), KEY: str(next(numbers)).encode()}
-        return field.with_type(inside(field.type)).with_metadata(own)
+        field = field.with_metadata({**(field.metadata or {}), KEY: str(next(numbers)).encode()})
+        # Most types are plain, and tables may have 10,000 columns.
+        return field.with_type(inside(field.type)) if field.type.num_fields else field
 
     def inside(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_struct(kind):

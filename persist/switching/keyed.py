@@ -317,5 +317,7 @@ class _Partition:
     def _put(self, stretch: Stretch) -> Iterator[Add]:
         origin = FileOrigin("rewrite", WRITER, self.definition, self.key)
         rows, order, files = stretch
-        for file in encode_ordered(rows, order, metadata=origin.facts(), files=files):
+        for file in encode_ordered(
+            rows, order, self.definition, metadata=origin.facts(), files=files
+        ):
             yield put_file(self.target.store, self.target.root, file, origin)

@@ -21,6 +21,7 @@ from persist.partitioning import PartitionSpec
 from persist.store import open_store
 from persist.table import TableDefinition
 from tests.cli.conftest import Run, run_command
+from tests.drivers.column_numbers import check_numbers
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import events, persist, put, query
@@ -99,6 +100,7 @@ def test_only_files_that_may_match_are_merged(tmp_path: Path) -> None:
     done = run_command("compact", tmp_path, "--filter", "host_key = 'h1'", cwd=tmp_path)
     assert b"2 files" in done.stdout and b"became 1" in done.stdout
     assert manifest.load().file_count == 5
+    assert check_numbers(manifest) == (5, 0)
 
 
 def test_a_want_of_memory_is_told_with_what_helps(tmp_path: Path) -> None:

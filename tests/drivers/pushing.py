@@ -132,7 +132,7 @@ def write_rows(
     for values, part in split_batch(rows, definition.spec):
         folder = folder_of(definition.spec, values)
         ordered = sort_rows(sparse := SparseRows.of([part], definition.schema), definition)
-        for file in encode_ordered(sparse, ordered, metadata={}, files=files):
+        for file in encode_ordered(sparse, ordered, definition, metadata={}, files=files):
             name = f"{uuid.uuid4().hex}.parquet"
             path = "/".join(each for each in ("data", folder, name) if each)
             for place in places:

@@ -21,6 +21,7 @@ from ingester.spark import read_table
 from persist.manifest import Manifest, TableState, verify
 from persist.store import ObjectStore, open_store
 from persist.table import TableKey
+from tests.drivers.column_numbers import check_numbers
 from tests.drivers.s3_server import S3Server
 
 NAMES = ("a", "b", "c")
@@ -73,14 +74,22 @@ def plain_rows(region: RegionSettings, table: TableKey) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive")
 
 
-def assert_same_files(config: PushConfig, table: TableKey) -> dict[str, bytes]:
-    """Check that all regions list the same files, byte for byte, and return one region's."""
+def assert_same_files(
+    config: PushConfig, table: TableKey, *, numbered: bool = True
+) -> dict[str, bytes]:
+    """Check that all regions list the same files, byte for byte, and return one region's.
+
+    Args:
+        numbered: whether their columns have the numbers of each region's table; else none has one.
+    """
     found = []
     for region in config.regions:
         state = state_of(region, table)
-        store = store_of(region)
-        root = Manifest(store, *table).root
-        found.append({path: store.get(f"{root}/{path}") for path in state.files})
+        manifest = Manifest(store_of(region), *table)
+        found.append({path: manifest.store.get(manifest.object_path(path)) for path in state.files})
+        assert check_numbers(manifest, state) == (
+            (len(found[0]), 0) if numbered else (0, len(found[0]))
+        )
     assert found[0] == found[1] == found[2]
     return found[0]
 

@@ -22,6 +22,7 @@ from ingester.spark.versions import LIMITS_BATCHES
 from persist.manifest import Manifest, verify
 from persist.store import open_store
 from persist.table import TableDefinition
+from tests.drivers.column_numbers import check_numbers
 from tests.drivers.waiting import until
 from tests.drivers.wire import Table, create, events, persist, put, query
 from tests.spark.loading import load
@@ -99,6 +100,9 @@ def test_every_type_goes_back_into_its_table(
     persist(client, table)
     save(read_table(spark, url, *table), url, table)
     until(lambda: query(client, table).num_rows == 6, "the daemon shows both")
+    numbered, plain = check_numbers(Manifest(open_store(url), *table))
+    assert numbered > 1
+    assert plain == 0
     got = query(client, table).sort_by("i")
     for name, (kind, values, _) in KINDS.items():
         assert got[name].type == kind, name

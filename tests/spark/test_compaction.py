@@ -32,6 +32,7 @@ from persist.compaction import (
 from persist.manifest import Manifest, TableNotFound, verify
 from persist.store import open_store
 from persist.table import TableDefinition
+from tests.drivers.column_numbers import check_numbers
 from tests.drivers.wire import Table, create, events, persist, put, query
 
 pytestmark = pytest.mark.spark
@@ -74,6 +75,7 @@ def test_small_files_become_few_sorted_ones(
     again = compact(spark, url, *table)
     assert (again.files_before, again.version) == (0, report.version)
     assert verify(manifest).findings == ()
+    assert check_numbers(manifest) == (3, 0)
 
 
 def test_a_filter_leaves_other_days_alone(

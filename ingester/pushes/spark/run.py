@@ -37,7 +37,7 @@ from ingester.pushes.states import Status
 from ingester.pushes.store import PushStore
 from ingester.pushes.tasks import AnotherStore, RegionFailed, RegionUnreachable
 from persist.store import ObjectStore, StoreError
-from persist.table import TableDefinition
+from persist.table import UNNUMBERED, TableDefinition
 
 _LOG = logging.getLogger("ingester.push")
 
@@ -274,14 +274,27 @@ def targets_of(
         places.append(RegionFolder(name, its.url, dict(its.store_options), root))
     if not places:
         return None
-    return Targets(tuple(places), _common(list(found.values())))
+    common = _common(list(found.values()))
+    if len(found) < len(record.regions):
+        # A region that gets the files later may number the columns differently.
+        common = replace(common, first_schema_id=UNNUMBERED)
+    return Targets(tuple(places), common)
 
 
 def _common(tables: Sequence[TableDefinition]) -> TableDefinition:
-    """The table with the columns that all regions have; no file has a column added since."""
+    """The table with the columns that all regions have; no file has a column added since.
+
+    Unless each has the same number in all regions, files get no numbers.
+    """
     first, *others = tables
     fields = [f for f in first.schema if all(f.name in each.schema.names for each in others)]
-    return replace(first, schema=pa.schema(fields))
+    names = [field.name for field in fields]
+    alike = all(
+        (each.first_schema_id, each.schema.names[: len(names)]) == (first.first_schema_id, names)
+        for each in tables
+    )
+    numbered = first.first_schema_id if alike else UNNUMBERED
+    return replace(first, schema=pa.schema(fields), first_schema_id=numbered)
 
 
 def regions_with_generation(record: PushRecord) -> list[str]:

@@ -33,7 +33,7 @@ def test_files_are_the_same(monkeypatch: pytest.MonkeyPatch, files: int) -> None
         monkeypatch.setattr(parquet, "FEW_PROCESSORS", few)
         encoders.append(set())
         order = sort_rows(ROWS, definition)
-        made = encode_ordered(ROWS, order, metadata={"a": "b"}, files=files)
+        made = encode_ordered(ROWS, order, definition, metadata={"a": "b"}, files=files)
         return [file.data.to_pybytes() for file in made]
 
     one_by_one, at_once = encoded(1 << 20), encoded(0)
