@@ -12,7 +12,8 @@ after it. ``format`` is what both formats promise. ``publisher`` follows a table
 hands the steps to each format; what one of them cannot express does not hinder the other.
 ``numbering`` numbers the versions.
 
-``listing`` finds the published tables of a store.
+``listing`` finds the published tables of a store. ``registration`` keeps an existing Iceberg
+catalogue up to date.
 
 Nothing is ever read back from published metadata but where publishing stopped. Metadata that is not
 the ingester's stops publishing of that table and is left as it is. Start reading at ``publisher``.
