@@ -1,17 +1,13 @@
-"""Manifests, which list data files, and manifest lists, as Avro files. Pure.
+"""Manifests, which list data files, and manifest lists. Pure.
 
-The same arguments give the same bytes. Fields have the ids and types of
-https://iceberg.apache.org/spec/#manifests, and readers find them by id. An entry names the snapshot
-that added the file, which is also its sequence number. Every field of a partition has its bounds in
-the manifest list, because readers skip a manifest without them.
+An entry names the snapshot that added the file, which is also its sequence number. Every field of a
+partition has its bounds in the manifest list, because readers skip a manifest without them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,6 +18,7 @@ import pyarrow as pa
 from persist.manifest import Add
 from persist.parquet.field_ids import field_id
 from persist.partitioning import PartitionField
+from persist.publish.iceberg import avro
 from persist.publish.iceberg.schema import (
     numbered,
     partition_ids,
@@ -30,13 +27,7 @@ from persist.publish.iceberg.schema import (
     spec_json,
     specs_of,
 )
-from persist.publish.iceberg.values import (
-    bound,
-    decimal_bytes,
-    in_partition,
-    plain_partition,
-    to_bytes,
-)
+from persist.publish.iceberg.values import bound, in_partition, plain_partition, to_bytes
 from persist.publish.steps import OpenFile
 from persist.table import TableDefinition
 
@@ -45,7 +36,6 @@ MOST_COLUMNS = 100
 """Columns with bounds, as Iceberg's own writers limit them: those of key, sort order and partitions
 first.
 """
-_CODEC = "deflate"
 
 
 class Entry(NamedTuple):
@@ -53,11 +43,31 @@ class Entry(NamedTuple):
 
     Attributes:
         added_in: the number of the snapshot that added the file.
+        encoded: the file as an earlier manifest has it, if that is known.
     """
 
     status: int
     added_in: int
     file: OpenFile
+    encoded: bytes | None = None
+
+
+class EncodedManifest(NamedTuple):
+    """A manifest, and the length of each encoded entry."""
+
+    data: bytes
+    lengths: array[int]
+
+    def files(self, added_in: Iterable[int]) -> Iterator[bytes]:
+        """The first files as they are encoded.
+
+        Args:
+            added_in: the number in each of their entries.
+        """
+        records, end = b"".join(avro.blocks_of(self.data)), 0
+        for length, number in zip(self.lengths, added_in, strict=False):
+            start, end = end + len(avro.entry_start(EXISTING, number, number)), end + length
+            yield records[start:end]
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -115,49 +125,54 @@ class ManifestWriter:
     def _schema(self) -> bytes:
         return msgspec.json.encode(schema_json(self._definition))
 
-    def _partition_types(self, spec_id: int) -> list[tuple[PartitionField, pa.DataType]]:
+    def _partition(self, spec_id: int) -> list[tuple[PartitionField, pa.DataType, int]]:
+        """Field, type of its column and number for each field of a partition."""
         schema, spec = self._definition.schema, self._definition.spec_of(spec_id)
-        return [(field, schema.field(field.column).type) for field in spec.fields]
+        numbers = partition_ids(self._definition)
+        return [(field, schema.field(field.column).type, numbers[field]) for field in spec.fields]
 
-    def encode(self, spec_id: int, entries: Sequence[Entry]) -> bytes:
-        """A manifest of files that all have this partition spec."""
-        fields = self._partition_types(spec_id)
-        spec = spec_json(self._definition, spec_id)
+    def encode(self, spec_id: int, number: int, entries: Sequence[Entry]) -> EncodedManifest:
+        """A manifest of files that all have this partition spec, written by snapshot ``number``."""
+        fields = self._partition(spec_id)
+        data_file = avro.data_file_type(fields)
+        parsed = fastavro.parse_schema(data_file)
+        records = []
+        for status, added_in, file, encoded in entries:
+            start = avro.entry_start(status, number if status == DELETED else added_in, added_in)
+            records.append(start + (encoded or avro.encode(parsed, self._data_file(file, fields))))
         facts = {
             "schema": self._schema.decode(),
             "schema-id": str(self._definition.schema_id),
-            "partition-spec": msgspec.json.encode(spec["fields"]).decode(),
+            "partition-spec": self._fields(spec_id),
             "partition-spec-id": str(spec_id),
             "format-version": "2",
             "content": "data",
         }
-        avro = _entry_type(_partition_type(self._definition, fields))
-        return _container(avro, [self._entry(entry, fields) for entry in entries], facts)
+        data = avro.file_of(avro.entry_type(data_file), records, facts)
+        return EncodedManifest(data, array("I", map(len, records)))
 
-    def _entry(
-        self, entry: Entry, fields: list[tuple[PartitionField, pa.DataType]]
+    def _fields(self, spec_id: int) -> str:
+        return msgspec.json.encode(spec_json(self._definition, spec_id)["fields"]).decode()
+
+    def _data_file(
+        self, file: OpenFile, fields: list[tuple[PartitionField, pa.DataType, int]]
     ) -> dict[str, Any]:
-        add = entry.file.add
-        values = [
-            in_partition(result_type(field, kind), plain_partition(field, kind, value))
-            for (field, kind), value in zip(fields, add.values, strict=True)
-        ]
-        names = [avro_name(field.name) for field, _ in fields]
+        add = file.add
+        partition = {
+            avro.name_of(field.name): in_partition(
+                result_type(field, kind), plain_partition(field, kind, value)
+            )
+            for (field, kind, _), value in zip(fields, add.values, strict=True)
+        }
         return {
-            "status": entry.status,
-            "snapshot_id": entry.added_in,
-            "sequence_number": entry.added_in,
-            "file_sequence_number": entry.added_in,
-            "data_file": {
-                "content": 0,
-                "file_path": f"{self._location}/{entry.file.path}",
-                "file_format": "PARQUET",
-                "partition": dict(zip(names, values, strict=True)),
-                "record_count": add.rows,
-                "file_size_in_bytes": add.bytes,
-                "sort_order_id": 0,
-                **self._metrics(add),
-            },
+            "content": 0,
+            "file_path": f"{self._location}/{file.path}",
+            "file_format": "PARQUET",
+            "partition": partition,
+            "record_count": add.rows,
+            "file_size_in_bytes": add.bytes,
+            "sort_order_id": 0,
+            **self._metrics(add),
         }
 
     def _metrics(self, add: Add) -> dict[str, Any]:
@@ -204,7 +219,7 @@ class ManifestWriter:
         )
 
     def _summaries(self, spec_id: int, entries: Sequence[Entry]) -> Iterator[Summary]:
-        for place, (field, kind) in enumerate(self._partition_types(spec_id)):
+        for place, (field, kind, _) in enumerate(self._partition(spec_id)):
             distinct = {entry.file.add.values[place] for entry in entries}
             plain = [plain_partition(field, kind, value) for value in distinct]
             known: list[Any] = [value for value in plain if value is not None]
@@ -240,8 +255,8 @@ def decode_entries(data: bytes) -> dict[str, int]:
         ValueError: it is no manifest.
     """
     return {
-        entry["data_file"]["file_path"]: entry["snapshot_id"]
-        for entry in _read(data)
+        entry["data_file"]["file_path"]: entry["sequence_number"]
+        for entry in avro.read(data, avro.ENTRY_PATHS)
         if entry["status"] != DELETED
     }
 
@@ -254,7 +269,9 @@ def encode_list(number: int, parent: int | None, manifests: Sequence[ManifestFil
         "sequence-number": str(number),
         "format-version": "2",
     }
-    return _container(_LIST, [_described(manifest) for manifest in manifests], facts)
+    parsed = fastavro.parse_schema(avro.MANIFEST_FILE)
+    records = [avro.encode(parsed, _described(manifest)) for manifest in manifests]
+    return avro.file_of(avro.MANIFEST_FILE, records, facts)
 
 
 def _described(manifest: ManifestFile) -> dict[str, Any]:
@@ -305,153 +322,5 @@ def decode_list(data: bytes) -> list[ManifestFile]:
                 for one in each["partitions"]
             ),
         )
-        for each in _read(data)
+        for each in avro.read(data)
     ]
-
-
-def _container(avro: Any, records: list[dict[str, Any]], facts: Mapping[str, str]) -> bytes:
-    sink = io.BytesIO()
-    # By default the marker between blocks is random.
-    marker = hashlib.md5(repr(sorted(facts.items())).encode(), usedforsecurity=False).digest()
-    fastavro.writer(sink, avro, records, _CODEC, metadata=dict(facts), sync_marker=marker)
-    return sink.getvalue()
-
-
-def _read(data: bytes) -> list[Any]:
-    return list(fastavro.reader(io.BytesIO(data)))
-
-
-def avro_name(name: str) -> str:
-    """A name that Avro accepts, as Iceberg makes it."""
-    text = re.sub(r"[^A-Za-z0-9_]", lambda match: f"_x{ord(match[0]):X}", name)
-    return f"_{text}" if text[0].isdigit() else text
-
-
-def _partition_type(
-    definition: TableDefinition, fields: list[tuple[PartitionField, pa.DataType]]
-) -> dict[str, Any]:
-    numbers = partition_ids(definition)
-    return {
-        "type": "record",
-        "name": "r102",
-        "fields": [
-            {
-                "name": avro_name(field.name),
-                "iceberg-field-name": field.name,
-                "type": ["null", _avro_type(result_type(field, kind), numbers[field])],
-                "default": None,
-                "field-id": numbers[field],
-            }
-            for field, kind in fields
-        ],
-    }
-
-
-def _avro_type(kind: pa.DataType, number: int) -> Any:
-    if pa.types.is_date32(kind):
-        return {"type": "int", "logicalType": "date"}
-    if pa.types.is_timestamp(kind):
-        utc = bool(kind.tz)
-        return {"type": "long", "logicalType": "timestamp-micros", "adjust-to-utc": utc}
-    if pa.types.is_decimal128(kind):
-        return {
-            "type": "fixed",
-            "name": f"decimal_{number}",
-            "size": decimal_bytes(kind.precision),
-            "logicalType": "decimal",
-            "precision": kind.precision,
-            "scale": kind.scale,
-        }
-    if pa.types.is_boolean(kind):
-        return "boolean"
-    if pa.types.is_string(kind):
-        return "string"
-    return "long" if pa.types.is_int64(kind) else "int"
-
-
-def _map(number: int, value: str) -> dict[str, Any]:
-    """A map with numbers as keys, which are ``number``, and values, which are the next one."""
-    return {
-        "type": "array",
-        "logicalType": "map",
-        "items": {
-            "type": "record",
-            "name": f"k{number}_v{number + 1}",
-            "fields": [_required("key", number, "int"), _required("value", number + 1, value)],
-        },
-    }
-
-
-def _required(name: str, number: int, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": kind, "field-id": number}
-
-
-def _optional(name: str, number: int, kind: Any) -> dict[str, Any]:
-    return {"name": name, "type": ["null", kind], "default": None, "field-id": number}
-
-
-def _entry_type(partition: dict[str, Any]) -> dict[str, Any]:
-    data_file = {
-        "type": "record",
-        "name": "r2",
-        "fields": [
-            _required("content", 134, "int"),
-            _required("file_path", 100, "string"),
-            _required("file_format", 101, "string"),
-            _required("partition", 102, partition),
-            _required("record_count", 103, "long"),
-            _required("file_size_in_bytes", 104, "long"),
-            _optional("value_counts", 109, _map(119, "long")),
-            _optional("null_value_counts", 110, _map(121, "long")),
-            _optional("lower_bounds", 125, _map(126, "bytes")),
-            _optional("upper_bounds", 128, _map(129, "bytes")),
-            _optional("sort_order_id", 140, "int"),
-        ],
-    }
-    return {
-        "type": "record",
-        "name": "manifest_entry",
-        "fields": [
-            _required("status", 0, "int"),
-            _optional("snapshot_id", 1, "long"),
-            _optional("sequence_number", 3, "long"),
-            _optional("file_sequence_number", 4, "long"),
-            _required("data_file", 2, data_file),
-        ],
-    }
-
-
-_SUMMARIES = {
-    "type": "array",
-    "element-id": 508,
-    "items": {
-        "type": "record",
-        "name": "r508",
-        "fields": [
-            _required("contains_null", 509, "boolean"),
-            _optional("contains_nan", 518, "boolean"),
-            _optional("lower_bound", 510, "bytes"),
-            _optional("upper_bound", 511, "bytes"),
-        ],
-    },
-}
-_LIST = {
-    "type": "record",
-    "name": "manifest_file",
-    "fields": [
-        _required("manifest_path", 500, "string"),
-        _required("manifest_length", 501, "long"),
-        _required("partition_spec_id", 502, "int"),
-        _required("content", 517, "int"),
-        _required("sequence_number", 515, "long"),
-        _required("min_sequence_number", 516, "long"),
-        _required("added_snapshot_id", 503, "long"),
-        _required("added_files_count", 504, "int"),
-        _required("existing_files_count", 505, "int"),
-        _required("deleted_files_count", 506, "int"),
-        _required("added_rows_count", 512, "long"),
-        _required("existing_rows_count", 513, "long"),
-        _required("deleted_rows_count", 514, "long"),
-        _optional("partitions", 507, _SUMMARIES),
-    ],
-}

@@ -13,10 +13,18 @@ A manifest without a file of the table is dropped by the next snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 
-from persist.publish.iceberg.manifests import ADDED, DELETED, EXISTING, Entry, ManifestFile
+from persist.publish.iceberg.manifests import (
+    ADDED,
+    DELETED,
+    EXISTING,
+    EncodedManifest,
+    Entry,
+    ManifestFile,
+)
 from persist.publish.steps import OpenFile, Step
 
 FULL, FULL_KEYED = 8_000, 1_000
@@ -31,10 +39,12 @@ class Held:
 
     Attributes:
         added_in: the snapshot that added each file, by ``Add.path``; None until it is needed.
+        encoded: its content, if this process has written it.
     """
 
     file: ManifestFile
     added_in: dict[str, int] | None = None
+    encoded: EncodedManifest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +58,10 @@ class Pending:
     def live(self) -> int:
         """The files that are part of the table."""
         return sum(entry.status != DELETED for entry in self.entries)
+
+    def ordered(self) -> Pending:
+        """The same manifest, in which removed files come last."""
+        return Pending(self.spec_id, sorted(self.entries, key=lambda e: e.status == DELETED))
 
 
 Load = Callable[[Held], dict[str, int]]
@@ -90,7 +104,8 @@ def next_manifests(held: Iterable[Held], step: Step, load: Load) -> list[Held | 
         for first in range(0, len(files), most):
             added = [Entry(ADDED, step.place.number, f) for f in files[first : first + most]]
             push(spec_id, Pending(spec_id, added))
-    return [each for spec_id in sorted(stacks) for each in stacks[spec_id].manifests]
+    planned = [each for spec_id in sorted(stacks) for each in stacks[spec_id].manifests]
+    return [each.ordered() if isinstance(each, Pending) else each for each in planned]
 
 
 def _by_spec(files: Iterable[OpenFile]) -> dict[int, list[OpenFile]]:
@@ -105,24 +120,29 @@ def _without(held: Held, removed: dict[str, OpenFile], step: Step, load: Load) -
     if not any(file.add.spec_id == held.file.spec_id for file in removed.values()):
         return held
     added_in = load(held)
-    gone = [file for file in removed.values() if file.add.path in added_in]
+    gone = {file.add.path: file for file in removed.values() if file.add.path in added_in}
     if not gone:
         return held
-    deleted = [Entry(DELETED, step.place.number, removed.pop(file.path)) for file in gone]
-    paths = {entry.file.add.path for entry in deleted}
-    kept = {path: number for path, number in added_in.items() if path not in paths}
-    return Pending(held.file.spec_id, [*_existing(kept, step), *deleted])
+    for file in gone.values():
+        del removed[file.path]
+    return Pending(held.file.spec_id, _entries(held, step, load, gone))
 
 
-def _existing(added_in: dict[str, int], step: Step) -> list[Entry]:
-    files = step.state.files
-    try:
-        return [
-            Entry(EXISTING, number, OpenFile(f"{step.root}/{path}", files[path]))
-            for path, number in added_in.items()
-        ]
-    except KeyError as exc:
-        raise Mismatch(f"{step.root}/{exc.args[0]} is published, but not in the table") from None
+def _entries(held: Held, step: Step, load: Load, gone: Mapping[str, OpenFile]) -> list[Entry]:
+    """The entries of a manifest in the next one."""
+    added_in, files = load(held), step.state.files
+    encoded: Iterable[bytes | None] = repeat(None)
+    if held.encoded is not None:
+        encoded = held.encoded.files(added_in.values())
+    entries = []
+    for (path, number), data in zip(added_in.items(), encoded, strict=False):
+        if path in gone:
+            entries.append(Entry(DELETED, number, gone[path], data))
+        elif (add := files.get(path)) is not None:
+            entries.append(Entry(EXISTING, number, OpenFile(f"{step.root}/{path}", add), data))
+        else:
+            raise Mismatch(f"{step.root}/{path} is published, but not in the table")
+    return entries
 
 
 class _Stack:
@@ -144,7 +164,7 @@ class _Stack:
     def _entries(self, manifest: Held | Pending) -> list[Entry]:
         if isinstance(manifest, Pending):
             return manifest.entries
-        return _existing(self._load(manifest), self._step)
+        return _entries(manifest, self._step, self._load, {})
 
 
 def _live(manifest: Held | Pending) -> int:

@@ -238,14 +238,14 @@ class IcebergTable:
         return tuple(written)
 
     def _new(self, uploads: _Uploads, writer: ManifestWriter, pending: Pending, step: Step) -> Held:
-        spec_id, entries = pending.spec_id, pending.entries
-        data = writer.encode(spec_id, entries)
-        url = self._write(uploads, "manifest", step, data)
-        file = writer.described(url, len(data), spec_id, step.place.number, entries)
-        if file.live >= full(step) and not step.definition.keyed:
-            return Held(file)  # its entries are hardly needed again
+        number, spec_id, entries = step.place.number, pending.spec_id, pending.entries
+        encoded = writer.encode(spec_id, number, entries)
+        url = self._write(uploads, "manifest", step, encoded.data)
+        file = writer.described(url, len(encoded.data), spec_id, number, entries)
+        if file.live >= full(step) and not (step.definition.keyed or file.deleted.files):
+            return Held(file)  # its content is hardly needed again
         live = (entry for entry in entries if entry.status != DELETED)
-        return Held(file, {entry.file.add.path: entry.added_in for entry in live})
+        return Held(file, {entry.file.add.path: entry.added_in for entry in live}, encoded)
 
     def _write(self, uploads: _Uploads, kind: str, step: Step, data: bytes) -> str:
         checksum = hashlib.sha256(data).hexdigest()[:16]
