@@ -14,19 +14,27 @@ from persist.manifest import (
     Manifest,
     ManifestDamaged,
     Pin,
+    Proposal,
     Retention,
     VersionNotKept,
+    claim_version,
     clean_up,
+    commit,
     kept_versions,
+    list_tables,
+    list_versions,
     read_pins,
     remove_pin,
+    tables_of,
+    verify,
     write_pin,
 )
 from persist.store import ObjectStore, StoreUnavailable
+from persist.switching import VersionRetention, clean_up_versions, switch_version
 from tests.drivers.memory_store import MemoryStore
 from tests.persist.manifest.aged_table import HALF_A_DAY, AgedTable
 from tests.persist.manifest.conftest import EVERY_STORE, IN_MEMORY
-from tests.persist.manifest.samples import fresh
+from tests.persist.manifest.samples import DEFINITION, OTHER, fresh
 from tests.persist.manifest.stores import ClockedStore
 
 TABLE = ("ns", "flights")
@@ -211,6 +219,54 @@ def test_a_collection_that_ends_at_any_step_deletes_nothing_that_is_pinned(
         aged.back_to(before)
         step += 1
     assert step > 50
+
+
+METADATA = (
+    "metadata/v1.metadata.json",
+    "metadata/version-hint.text",
+    "metadata/snap-1.avro",
+    "_delta_log/00000000000000000007.json",
+    "_delta_log/00000000000000000007.checkpoint.parquet",
+    "_delta_log/_last_checkpoint",
+    f"_published/{1:020d}",
+)
+
+
+@EVERY_STORE
+def test_metadata_of_published_formats_is_no_table_and_no_garbage(real_store: ObjectStore) -> None:
+    store = ClockedStore(real_store)
+    aged = AgedTable(store, Manifest(store, *TABLE))
+    aged.live(12)
+    aged.plant_strays()
+    for name in METADATA:
+        store.put(f"ns/flights/{name}", b"{}")
+        # What is left of a table whose versions were deleted by hand is none.
+        store.put(f"ns/deleted/{name}", b"{}")
+        store.put(f"other/deleted/{name}", b"{}")
+    pin(aged, 12, "delta")
+    assert list_tables(store) == [TABLE]
+    assert list(tables_of(store, "ns")) == ["flights"]
+    assert [each.version for each in list_versions(store, *TABLE)] == [1]
+    store.advance(days=30)
+    before = verify(fresh(aged.manifest))
+    assert before.findings == ()
+    assert before.stray_data.files == 24
+    clean_up(fresh(aged.manifest), LAST_TWO)
+    assert clean_up_versions(store, *TABLE, VersionRetention()).deleted == ()
+    assert all(store.exists(f"ns/flights/{name}") for name in METADATA)
+    assert verify(fresh(aged.manifest)).stray_data.files == 0
+    # The same beside several table versions.
+    claimed = claim_version(store, *TABLE, "push")
+    assert claimed == 2
+    make_like(aged, claimed)
+    switch_version(store, *TABLE, claimed)
+    assert list_tables(store) == [TABLE]
+    assert [each.version for each in list_versions(store, *TABLE) if each.kept] == [1, 2]
+
+
+def make_like(aged: AgedTable, version: int) -> None:
+    """A table version without rows, with the same definition."""
+    commit(Manifest(aged.store, *TABLE, version), None, Proposal(DEFINITION), OTHER)
 
 
 class PublishedTable(RuleBasedStateMachine):
