@@ -48,14 +48,17 @@ _REMEDY = (
 
 
 class _Tail(NamedTuple):
-    """What is known of the log's end."""
+    """What is known of the log's end.
+
+    Attributes:
+        digest: of the description of the newest version.
+        commits: since the checkpoint.
+    """
 
     head: Head
     digest: str
-    """Of the description of the newest version."""
     checkpoint_bytes: int
     commits: int = 0
-    """Since the checkpoint."""
     commit_bytes: int = 0
 
     @property
