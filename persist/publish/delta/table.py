@@ -3,8 +3,9 @@
 A step is published by one commit, created conditionally under its number; checkpoints and the hint
 only shorten reading. A complete step replaces whatever was published before, so its commit lists no
 files: its checkpoint does, which is written first. Readers begin at a checkpoint, also those that
-follow an open table. Programs that replay commits one by one, such as Spark's streams, fail at the
-gap that is usually before a complete step; without a gap they get no rows of this version.
+follow an open table; Spark reports an error until the commit is there, too. Programs that replay
+commits one by one, such as Spark's streams, fail at the gap that is usually before a complete step;
+without a gap they get no rows of this version.
 
 Another publisher may have been faster at any of these. What it wrote is the same version, and is
 used. See tests/persist/publish/delta.
@@ -42,8 +43,8 @@ _LEAST = 10
 _MOST = 1000
 """A reader reads at most so many commits."""
 _REMEDY = (
-    "Set the table to read-only for others. To publish it again: `ingester publish off`, move the"
-    " folder `_delta_log` out of the table's folder, `ingester publish on`."
+    "Stop the other writer; to publish the table again: `ingester publish off`, move the folder"
+    " `_delta_log` out of the table's folder, `ingester publish on`"
 )
 
 

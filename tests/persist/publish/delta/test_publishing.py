@@ -185,6 +185,10 @@ def test_a_commit_of_another_writer_stops_publishing(data: bytes, tmp_path: Path
             call()
     assert store.get(path) == data
     assert log_names(store)[-2:] == [f"{4:020d}.json", "_last_checkpoint"]
+    # What the message advises:
+    Path(root_of(store), "_delta_log").rename(tmp_path / "theirs")
+    assert catch_up(store, steps).place == steps[-1].place
+    check_read("deltalake", root_of(store), steps[-1], table.rows())
 
 
 @pytest.mark.parametrize("make", [appended, switched])

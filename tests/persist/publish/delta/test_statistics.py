@@ -120,8 +120,9 @@ def in_eight_files(store: ObjectStore) -> BuiltTable:
     return table
 
 
-@pytest.mark.parametrize("make", [in_eight_files, evolved])
-@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize(
+    ("make", "checkpoint"), [(in_eight_files, False), (in_eight_files, True), (evolved, False)]
+)
 def test_filters_lose_no_rows(
     make: Callable[[ObjectStore], BuiltTable], checkpoint: bool, tmp_path: Path
 ) -> None:
@@ -138,7 +139,7 @@ def test_filters_lose_no_rows(
             continue
         column = rows[field.name]
         everything = pl.Series(column)
-        for value in column.drop_null().unique()[::4]:
+        for value in column.drop_null().unique()[::7]:
             one = pl.Series(pa.array([value], field.type))
             for name, compare in OPERATORS.items():
                 wanted = compare(everything, one).sum()
