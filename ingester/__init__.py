@@ -29,7 +29,7 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``replication``, ``recovery``
     ``write``, ``query``, ``flush``, ``maintenance``, ``copies``, ``publishing``
                                                         kinds of work
-    ``tables``                                          the catalogue, each manifest's commit gate
+    ``tables``, ``registering``                         the catalogue, each manifest's commit gate
     ``buffer``                                          unflushed rows
     ``dml``                                             operations and their log records
     ``origins``, ``observability``, ``quotas``, ``reports``
@@ -41,7 +41,8 @@ Beside the daemon, which they never import: ``client``; on it ``followers`` (loc
 tables), ``postgres`` and ``spark``, which reads a version's files from the store and asks daemons
 only for buffered rows; and ``pushes``, which replaces whole tables (``lifecycle`` is its former
 name). ``copies`` loads a whole table into files, without the log; ``publishing`` shows tables to
-other engines. `wal` and `persist` are packages of their own and know nothing of the daemon.
+other engines, and ``registering`` names them in an Iceberg catalogue. `wal` and `persist` are
+packages of their own and know nothing of the daemon.
 ``__main__`` is ``python -m ingester``.
 
 Start reading at :mod:`ingester.write`.

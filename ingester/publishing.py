@@ -28,6 +28,7 @@ from ingester.config.settings import Settings
 from ingester.errors import BadRequest
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import PublishedFormat, PublishStatus
+from ingester.registering import CatalogEntries
 from ingester.tables.catalog import Catalog
 from ingester.tables.opening import Shared, TableParts
 from persist.backoff import Backoff
@@ -88,8 +89,16 @@ class _Table:
 class Publishing:
     """Publishes the open tables of a daemon."""
 
-    def __init__(self, catalog: Catalog, settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        metrics: Metrics,
+        entries: CatalogEntries | None = None,
+    ) -> None:
+        """``entries`` follows what is published as Iceberg."""
         self._catalog, self._settings, self._metrics = catalog, settings, metrics
+        self._entries = entries
         self._tables: dict[TableKey, _Table] = {}
         self._due: list[tuple[float, int, _Table]] = []
         """A heap by the time at which each table may be published."""
@@ -209,6 +218,8 @@ class Publishing:
             for _ in range(THREADS):
                 nursery.start_soon(self._work)
             nursery.start_soon(self._look)
+            if self._entries is not None:
+                nursery.start_soon(self._entries.run)
 
     async def catch_up(self) -> None:
         """Publish what is due now, once, while :meth:`run` runs."""
@@ -330,8 +341,10 @@ class Publishing:
         elif (key, name) in self._refused and status.error is None:
             self._refused.discard((key, name))
             log.info("publishing resumed", table=key, format=name)
-        head = status.head
-        if head is not None and (before is None or before.head is None):
+        head, earlier = status.head, None if before is None else before.head
+        if self._entries is not None and name == "iceberg" and head not in (None, earlier):
+            self._entries.note(key)
+        if head is not None and earlier is None:
             at = {"number": head.place.number, "location": head.location}
             log.info("table published", table=key, format=name, **at)
 
@@ -351,5 +364,11 @@ def _log_failure(one: _Table, error: str, name: FormatName | None = None) -> Non
 
 
 def open_publishing(shared: Shared, tables: TableParts) -> Publishing:
-    """Return the publisher of tables, which follows their versions. On the loop."""
-    return Publishing(tables.catalog, shared.settings, shared.metrics)
+    """Return the publisher of tables, which follows their versions. On the loop.
+
+    Raises:
+        ConfigError: a catalogue is set, and the extra ``iceberg`` is not installed.
+    """
+    options = shared.settings.catalog_options
+    entries = CatalogEntries(shared.store, options) if options else None
+    return Publishing(tables.catalog, shared.settings, shared.metrics, entries)

@@ -30,11 +30,14 @@ SHOWN_OPTIONS = frozenset(
         "host",
         "hostname",
         "protocol",
+        "type",
+        "uri",
+        "warehouse",
         "ServerSideEncryption",
         "StorageClass",
     ]
 )
-"""Store options whose values are shown. Other libraries' names for secrets are not all known."""
+"""Options whose values are shown. Other libraries' names for secrets are not all known."""
 _SHORTEST = 8
 """Shorter values are not remembered: masking them would hide parts of words."""
 _MOST = 1000

@@ -568,6 +568,10 @@ class Settings(_Section, frozen=True, kw_only=True):
     conditional creation."""
     store_options: dict[str, Any] = {}
     """Options of the store, such as ``endpoint_url``: for S3 see docs/s3.md, else fsspec's."""
+    catalog_options: dict[str, Any] = {}
+    """Iceberg catalogue in which tables published as ``iceberg`` are registered: the options of
+    pyiceberg's ``load_catalog``, such as ``type`` (``rest``, ``glue``, ``sql``, ``hive``) and
+    ``uri``. Requires the extra ``iceberg``."""
     auto_create: bool = True
     """Create tables on their first write."""
     stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 150.0

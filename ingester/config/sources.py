@@ -91,13 +91,13 @@ def load(
         for key, value, origin in source:
             if key not in keys:
                 raise ConfigError(key, f"unknown setting ({origin}){_nearest(key, keys)}")
-            if key == "store_options":
+            if key in _OPTIONS:
                 # Before an error message can contain it.
                 remember([value] if isinstance(value, str) else ())
                 remember_options(value if isinstance(value, dict) else {})
             try:
                 made: Any = _convert(key, value, keys[key])
-                if key == "store_options":
+                if key in _OPTIONS:
                     remember_options(made)
                     if isinstance(value, _SingleOptions):
                         made = values.get(key, {}) | made
@@ -173,7 +173,7 @@ def shown_values(settings: Settings) -> dict[str, object]:
 
 
 def _shown_value(key: str, value: object) -> object:
-    if key == "store_options" and isinstance(value, dict):
+    if key in _OPTIONS and isinstance(value, dict):
         return masked_options(value)
     if isinstance(value, str):
         return masked(value)
@@ -185,10 +185,12 @@ def _shown_value(key: str, value: object) -> object:
 
 
 Item = tuple[str, object, str]
+_OPTIONS = ("store_options", "catalog_options")
+"""Settings that are tables of another library's options."""
 
 
 class _SingleOptions(dict[str, Any]):
-    """Single store options, which leave a weaker source's others as they are."""
+    """Single options, which leave a weaker source's others as they are."""
 
 
 def _part(options: dict[str, Any], name: str, path: list[str], value: object) -> None:
@@ -201,35 +203,37 @@ def _part(options: dict[str, Any], name: str, path: list[str], value: object) ->
 
 
 def _read_flags(flags: Mapping[str, object]) -> Iterator[Item]:
-    options = _SingleOptions()
+    options = {name: _SingleOptions() for name in _OPTIONS}
     for key, value in flags.items():
         if value is None:
             continue
         section, _, rest = key.partition(".")
-        if section == "store_options" and rest:
-            _part(options, key, rest.split("."), value)
+        if section in options and rest:
+            _part(options[section], key, rest.split("."), value)
         else:
             yield key, value, "flag"
-    if options:
-        yield "store_options", options, "flag"
+    for section, given in options.items():
+        if given:
+            yield section, given, "flag"
 
 
 def _read_environment(environ: Mapping[str, str]) -> Iterator[Item]:
-    options = _SingleOptions()
+    options = {name: _SingleOptions() for name in _OPTIONS}
     for name in sorted(environ):
         foreign = name in COMMAND_LINE_VARIABLES or _FOREIGN.fullmatch(name)
         if foreign or not name.startswith(PREFIX):
             continue
         parts = name.removeprefix(PREFIX).lower().split("__")
-        if parts[0] == "store_options" and len(parts) > 1:
-            _part(options, name, parts[1:], environ[name])
+        if parts[0] in options and len(parts) > 1:
+            _part(options[parts[0]], name, parts[1:], environ[name])
         elif ".".join(parts) not in known_keys():
             known = {PREFIX + key.upper().replace(".", "__") for key in known_keys()}
             raise ConfigError(name, f"unknown setting (environment){_nearest(name, known)}")
         else:
             yield ".".join(parts), environ[name], f"environment {name}"
-    if options:
-        yield "store_options", options, f"environment {PREFIX}STORE_OPTIONS__…"
+    for section, given in options.items():
+        if given:
+            yield section, given, f"environment {PREFIX}{section.upper()}__…"
 
 
 def _read_file(file: Path) -> Iterator[Item]:

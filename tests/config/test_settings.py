@@ -17,6 +17,7 @@ from ingester.config.settings import (
 from ingester.config.sources import endpoint, known_keys, load, shown_values
 from ingester.config.units import format_duration, format_size, parse_duration, parse_size
 from ingester.memory.machine import usable_bytes
+from ingester.secret_texts import masked
 from persist.publish.format import FORMATS
 from persist.store import open_store
 
@@ -126,6 +127,28 @@ def test_store_options_come_as_a_table_and_secrets_are_not_shown(tmp_path: Path)
     assert load({}, whole, file).settings.store_options == {"anon": True}
     with pytest.raises(ConfigError, match="both a value and a table"):
         load({"store_options.secret": "x", "store_options.secret.y": "z"}, {})
+
+
+def test_options_of_a_catalogue_are_a_table_too_and_its_secrets_are_not_shown(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(
+        '[catalog_options]\ntype = "rest"\nuri = "https://me:pass@c/api"\ntoken = "0123456789"\n'
+        '"s3.access-key-id" = "AKIA"\ns3.region = "x"\n'
+    )
+    environ = {"INGESTER_CATALOG_OPTIONS__WAREHOUSE": "lake"}
+    settings = load({"catalog_options.type": "sql"}, environ, file).settings
+    assert settings.catalog_options["s3"] == {"region": "x"}
+    assert shown_values(settings)["catalog_options"] == {
+        "type": "sql",
+        "uri": "https://***@c/api",
+        "token": "***",
+        "s3.access-key-id": "***",
+        "s3": {"region": "x"},
+        "warehouse": "lake",
+    }
+    assert masked("token 0123456789") == "token ***"
 
 
 def test_what_kubernetes_adds_for_a_service_named_ingester_is_left_alone() -> None:

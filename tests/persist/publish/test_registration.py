@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from itertools import count
@@ -11,12 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from moto.moto_server.werkzeug_app import create_backend_app
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
-from werkzeug.serving import make_server
 
 from persist.publish.format import Head
 from persist.publish.iceberg import IcebergTable
@@ -28,6 +25,7 @@ from persist.publish.registration import (
     Registration,
 )
 from persist.store import ObjectStore, open_store
+from tests.drivers.glue_server import glue_options, glue_server
 from tests.drivers.s3_server import S3Server
 from tests.persist.publish.tables import SCHEMA, BuiltTable, sample
 
@@ -45,31 +43,18 @@ def server() -> Iterator[S3Server]:
 
 
 @pytest.fixture(scope="module")
-def glue() -> Iterator[str]:
-    """The URL of a Glue server."""
-    server = make_server("127.0.0.1", 0, create_backend_app("glue"), threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-@pytest.fixture(scope="module")
-def options(server: S3Server, glue: str) -> dict[str, Any]:
-    """The options of the catalogue, which also reach the store."""
-    return {
-        "name": "shared",
-        "type": "glue",
-        "glue.endpoint": glue,
-        "client.region": "us-east-1",
-        "client.access-key-id": server.access_key,
-        "client.secret-access-key": server.secret_key,
-        "s3": {"endpoint": server.url},
-        # The test server takes no uploads without a length, as pyarrow sends them.
-        "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
-    }
+def options(server: S3Server) -> Iterator[dict[str, Any]]:
+    """The options of a catalogue, which also reach the store."""
+    with glue_server() as url:
+        yield {
+            **glue_options(url),
+            "client.access-key-id": server.access_key,
+            "client.secret-access-key": server.secret_key,
+            "name": "shared",
+            "s3": {"endpoint": server.url},
+            # The test server takes no uploads without a length, as pyarrow sends them.
+            "py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO",
+        }
 
 
 @pytest.fixture(scope="module")
