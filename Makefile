@@ -40,7 +40,7 @@ demo: setup java ## Start, stream in real rows, query, persist, read with Spark,
 	@$(VENV)/bin/ingester demo $(ARGS)
 
 .PHONY: test
-test: setup java ## All tests, two files at a time (JOBS=1: one by one)
+test: setup java open-duckdb ## All tests, two files at a time (JOBS=1: one by one)
 	@$(PY) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Other PySparks than that of requirements.lock, each in a folder of its own before the environment
@@ -66,6 +66,38 @@ $(VENV)/spark/%/.installed: tests/spark/versions/%.txt
 	@echo "installing $$(sed -n 's/ .*//p;q' $<) into $(@D)"
 	@rm -rf $(@D)
 	@$(PIP_INSTALL) --no-deps --require-hashes --target $(@D) -r $<
+	@touch $@
+
+# Engines that read open tables and need other packages than the project: DuckDB's extensions are on
+# PyPI for 1.5 alone. They are kept; `make distclean` takes them.
+OPEN := $(VENV)/open_tables
+TRINO := 476
+
+.PHONY: open-duckdb
+open-duckdb: setup $(OPEN)/duckdb/.installed ## DuckDB 1.5 with its extensions into .venv, for the tests of open tables (80 MB)
+
+.PHONY: open-trino
+open-trino: setup $(OPEN)/jdk/.installed $(OPEN)/trino-server-$(TRINO)/.installed ## Trino and Java 25 into .venv, for make open-tables (900 MB)
+
+.PHONY: open-tables
+open-tables: setup java open-duckdb $(VENV)/spark/4.0/.installed $(VENV)/spark/4.1/.installed ## Open tables with every engine, then while 8 writers write (ARGS="--seconds 600 --trino")
+	@$(PY) -m tests.open_tables $(ARGS)
+
+.PRECIOUS: $(OPEN)/%/.installed
+$(OPEN)/%/.installed: tests/open_tables/versions/%.txt
+	@echo "installing $$(sed -n 's/ .*//p;q' $<) into $(@D)"
+	@rm -rf $(@D)
+	@$(PIP_INSTALL) --no-deps --require-hashes --target $(@D) -r $<
+	@touch $@
+
+# Its jars are hard links, so all of it is extracted.
+
+$(OPEN)/trino-server-$(TRINO)/.installed:
+	@mkdir -p $(OPEN)
+	@mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+		-Dartifact=io.trino:trino-server:$(TRINO):tar.gz -DoutputDirectory=$(OPEN)
+	@tar -xzf $(OPEN)/trino-server-$(TRINO).tar.gz -C $(OPEN)
+	@rm $(OPEN)/trino-server-$(TRINO).tar.gz
 	@touch $@
 
 .PHONY: check
