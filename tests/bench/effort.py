@@ -71,6 +71,10 @@ class Effort:
     manifest_files: tuple[int, ...]
     manifest_versions: tuple[int, ...]
     manifest_partitions: int
+    open_files: tuple[int, ...]
+    open_writing_s: float
+    open_rows: int
+    """0, and no scans, in a form without time to start Spark."""
     replication_repeats: int
     replication_kinds: tuple[str, ...]
     replication_rows: int
@@ -139,6 +143,9 @@ FORMS = {
         manifest_files=(10, 100),
         manifest_versions=(10, 200),
         manifest_partitions=40,
+        open_files=(10, 100),
+        open_writing_s=0.3,
+        open_rows=0,
         replication_repeats=1,
         replication_kinds=("insert", "mixed"),
         replication_rows=500,
@@ -195,6 +202,9 @@ FORMS = {
         manifest_files=(10, 2_000),
         manifest_versions=(10, 2_000),
         manifest_partitions=200,
+        open_files=(100, 10_000),
+        open_writing_s=2,
+        open_rows=0,
         replication_repeats=1,
         replication_kinds=("mixed",),
         replication_rows=10_000,
@@ -251,6 +261,9 @@ FORMS = {
         manifest_files=(10, 1_000, 100_000),
         manifest_versions=(10, 100_000),
         manifest_partitions=10_000,
+        open_files=(100, 100_000),
+        open_writing_s=10,
+        open_rows=10_000_000,
         replication_repeats=3,
         replication_kinds=KINDS,
         replication_rows=10_000,

@@ -35,6 +35,7 @@ QUICK = (
     "persist",
     "replay",
     "replication",
+    "open",
 )
 """The tables of a quick run without names: the main paths, in less than four minutes."""
 

@@ -16,6 +16,7 @@ from tests.bench.tables import (
     limits,
     manifest,
     memory,
+    open_tables,
     partitions,
     peers,
     persist,
@@ -58,6 +59,7 @@ IN_ORDER = (
     manifest,
     growth,
     spark,
+    open_tables,
     pushes,
 )
 """The tables in the order in which they are measured and shown."""
