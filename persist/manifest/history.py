@@ -156,6 +156,8 @@ class Removals:
             self._removed_in, self._read = {}, {}  # it was another history
         self._read = {version: uid for version, uid in self._read.items() if version > oldest}
         self._removed_in = {path: v for path, v in self._removed_in.items() if v > oldest}
+        if self._read and min(self._read) > oldest + 1:
+            self._removed_in, self._read = {}, {}  # more is kept than last time
         unread = [place for place in lineage[1:] if place[0] not in self._read]
         for start in range(0, len(unread), _AT_ONCE):
             part = tuple(unread[start : start + _AT_ONCE])

@@ -7,8 +7,9 @@ itself, because publishing runs behind the commit. A pin says that the newest pu
 this one or a later one. The publisher writes the pin before its first publication, raises it from
 time to time after publications, and removes it when publishing is switched off.
 
-Garbage collection keeps all versions from the lowest pin on, and all table versions that a pin
-names. A pin that cannot be read stops it for this table.
+Garbage collection keeps all versions from the lowest pin on, also over switches: all of a table
+version that came after a pinned one, and all table versions since then. A pin that cannot be read
+stops it for this table.
 
 A first pin may be written while a collection runs that has not seen it. The pin is therefore
 written first and the floor read afterwards, and the collection does the reverse: one of the two
@@ -18,6 +19,7 @@ sees the other (tests/persist/manifest/test_published.py).
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -84,10 +86,26 @@ def remove_pin(store: ObjectStore, namespace: str, table: str, format: str) -> N
     store.delete(pin_path(namespace, table, format))
 
 
-def lowest_pin(pins: dict[str, Pin], table_version: int) -> int | None:
-    """The lowest pinned version of a table version; None if no pin names it."""
-    versions = (pin.version for pin in pins.values() if pin.table_version == table_version)
+def lowest_pin(pins: Mapping[str, Pin], table_version: int) -> int | None:
+    """The lowest version of the current table version that readers may need; None without pins.
+
+    Any version of it may be published if a pin still names another table version.
+    """
+    versions = (pin.version if pin.table_version == table_version else 1 for pin in pins.values())
     return min(versions, default=None)
+
+
+def since_pins(pins: Mapping[str, Pin], history: Sequence[int]) -> set[int]:
+    """The table versions that were current since a pin was written.
+
+    Args:
+        history: the table versions in the order in which they became current.
+    """
+    found: set[int] = set()
+    for pin in pins.values():
+        names = [place for place, each in enumerate(history) if each == pin.table_version]
+        found |= {pin.table_version, *history[max(names, default=0) :]}
+    return found
 
 
 def _read_pin(store: ObjectStore, path: str) -> Pin | None:

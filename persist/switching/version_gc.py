@@ -6,7 +6,7 @@
 
 No switch goes to a version that was given up, and its objects are deleted only a grace period
 later, when its readers are done. The current version, and one that a seal names, are never deleted.
-Of a published table, neither are versions that a pin names, nor those that were current within the
+Of a published table, neither are versions that were current since a pin was written, or within the
 time that manifest versions are kept: published snapshots list their files.
 Any process may run it, also two at once, and a run may end at any step
 (tests/persist/switching/test_version_gc.py).
@@ -30,7 +30,7 @@ from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import SwitchRefused, TableNotFound, VersionSealed
 from persist.manifest.gc import Deleted
 from persist.manifest.paths import claimed_folder, current_folder, parse_entry, version_folder
-from persist.manifest.published import read_pins
+from persist.manifest.published import read_pins, since_pins
 from persist.manifest.reading import Manifest
 from persist.manifest.state import TableState
 from persist.manifest.table_versions import (
@@ -195,8 +195,8 @@ def _kept(
         sealed = None
     if sealed is not None and sealed.switch > number:
         kept.add(sealed.next)
-    history = [done[0].previous, *(each.table_version for each in done)] if done else []
-    before = [version for version in dict.fromkeys(reversed(history)) if version not in kept]
+    history = dict.fromkeys(reversed(_history(done)))
+    before = [version for version in history if version not in kept]
     return kept | set(before[:keep]) | set(versions_before(done)[::-1][:keep])
 
 
@@ -207,13 +207,20 @@ def _published(
     done: Sequence[NumberedSwitch],
     retain_s: float,
 ) -> set[int]:
-    """The versions that pins name or, if there is a pin, that were current within ``retain_s``."""
+    """The versions that were current since a pin was written, or within ``retain_s`` if there is
+    one.
+    """
     pins = read_pins(store, namespace, table)
     if not pins:
         return set()
     before = store.now() - timedelta(seconds=retain_s)
     young = {each.switch.previous for each in done if each.written > before}
-    return young | {pin.table_version for pin in pins.values()}
+    return young | since_pins(pins, _history([each.switch for each in done]))
+
+
+def _history(done: Sequence[Switch]) -> list[int]:
+    """The versions in the order in which they became current."""
+    return [done[0].previous, *(each.table_version for each in done)] if done else []
 
 
 def is_commit(path: str) -> bool:

@@ -15,14 +15,17 @@ from persist.manifest import (
     ManifestDamaged,
     Pin,
     Proposal,
+    Removals,
     Retention,
     VersionNotKept,
+    carry_out,
     claim_version,
     clean_up,
     commit,
     kept_versions,
     list_tables,
     list_versions,
+    plan_clean_up,
     read_pins,
     remove_pin,
     tables_of,
@@ -110,10 +113,28 @@ def test_the_version_that_was_current_when_the_retention_began_is_kept_if_publis
     assert clean_up(fresh(aged.manifest), young).oldest >= 41
 
 
-def test_pins_of_another_table_version_keep_nothing_of_this_one(aged: AgedTable) -> None:
+def test_a_pin_of_another_table_version_keeps_all_of_this_one(aged: AgedTable) -> None:
+    """The publisher may have published any version of it before it raises the pin."""
     aged.live(30)
-    aged.store.put("ns/flights/_published/iceberg.json", b'{"table_version":7,"version":1}')
-    assert clean_up(fresh(aged.manifest), HALF_A_DAY).oldest == 15
+    aged.store.put("ns/flights/_published/iceberg.json", b'{"table_version":7,"version":25}')
+    assert clean_up(fresh(aged.manifest), HALF_A_DAY).oldest == 1
+    aged.check_kept(1)
+
+
+def test_a_daemon_that_finds_more_to_keep_than_before_knows_what_was_removed(
+    aged: AgedTable,
+) -> None:
+    """The pin is the table's first, or lower than an earlier one that another publisher wrote."""
+    aged.live(30)
+    pin(aged, 20)
+    removals = Removals()
+    assert plan_clean_up(fresh(aged.manifest), HALF_A_DAY, removals=removals).oldest == 15
+    pin(aged, 5)
+    aged.live(33)
+    plan = plan_clean_up(fresh(aged.manifest), HALF_A_DAY, removals=removals)
+    assert plan.oldest == 5
+    carry_out(aged.manifest, plan, plan.state)
+    aged.check_kept(5)
 
 
 @pytest.mark.parametrize(
