@@ -27,7 +27,7 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``daemon``                                          one process: assembled, started, stopped
     ``server``                                          Flight, HTTP, auth, TLS
     ``replication``, ``recovery``
-    ``write``, ``query``, ``flush``, ``maintenance``, ``copies``, ``publishing``
+    ``write``, ``query``, ``flush``, ``maintenance``, ``compaction``, ``copies``, ``publishing``
                                                         kinds of work
     ``tables``, ``registering``                         the catalogue, each manifest's commit gate
     ``buffer``                                          unflushed rows

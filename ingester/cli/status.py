@@ -71,9 +71,21 @@ def print_status(endpoint: str, as_json: bool) -> None:
             f" {shown(cleaned.get('failed_runs'))} failed;"
             f" last {shown(cleaned.get('last_run_at'))}",
         ),
+        *(("compaction", text) for text in _compaction(part(status, "compaction"))),
     ]
     print_table(["", ""], facts)
     _print_lists(status)
+
+
+def _compaction(done: Mapping[str, Any]) -> list[str]:
+    """Return what compaction has merged, if it has run."""
+    if not done.get("last_run_at"):
+        return []
+    return [
+        f"{shown(done.get('replaced_files'))} files ({size(done.get('replaced_bytes'))}) became"
+        f" {shown(done.get('new_files'))}, {shown(done.get('runs'))} runs,"
+        f" {shown(done.get('failed_runs'))} failed; last {shown(done.get('last_run_at'))}"
+    ]
 
 
 def _writes(status: Mapping[str, Any]) -> str:

@@ -368,6 +368,14 @@ class PublishSettings(_Section, frozen=True, kw_only=True):
             _Formats().check(f'publish."{namespace}".formats', own.formats)
 
 
+class MaintenanceSettings(_Section, frozen=True, kw_only=True):
+    """Background work on tables."""
+
+    compact: bool = False
+    """Merge small files of open tables in the background, while the daemon is not busy. See
+    docs/tables.md."""
+
+
 class VersionsSettings(_Section, frozen=True, kw_only=True):
     """Retention of a table's generations, which pushes create."""
 
@@ -591,6 +599,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     query: QuerySettings = QuerySettings()
     manifest: ManifestSettings = ManifestSettings()
     publish: PublishSettings = PublishSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
     versions: VersionsSettings = VersionsSettings()
     origins: OriginsSettings = OriginsSettings()
     replication: ReplicationSettings = ReplicationSettings()

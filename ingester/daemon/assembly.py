@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ingester.buffer import FlushJob, TreeHooks, Why
+from ingester.compaction import CompactionHooks, Compactor
 from ingester.config.settings import Settings
 from ingester.copies.copies import CopyOptions, open_copies
 from ingester.daemon.push_watch import PushWatch
@@ -43,6 +44,9 @@ from wal import Log, RecordKind, Recovered
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
+
+BUSY_QUEUE = 4
+"""The daemon is busy while more than one part in so many of ``persist.queue_bytes`` waits."""
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """The records at the start of a new log segment: the kind and the parts of each."""
@@ -141,6 +145,15 @@ class Runtime:
         self.copies = open_copies(shared, tables, self.flush.persist, copy_options)
         self.publishing = open_publishing(shared, tables)
         self.maintenance = open_maintenance(shared, tables, self.publishing.clean_up)
+        self.compactor = Compactor(
+            tables.catalog,
+            tables.tree,
+            self.ledger,
+            settings,
+            CompactionHooks(
+                self._busy, lambda: self.write.admission.stopping, metrics.compaction_ended
+            ),
+        )
         adopt = adopt_into(self.store, settings.persist.target_file_bytes)
         self.left_logs = LeftLogs(settings.recovery, settings.data_dir, adopt)
         self.push_watch = PushWatch(self.store)
@@ -151,6 +164,7 @@ class Runtime:
         return (
             *self.flush.tasks,
             *self.maintenance.tasks,
+            self.compactor.run,
             self.publishing.run,
             *self.query.tasks,
             self.heap_trim.run,
@@ -179,6 +193,11 @@ class Runtime:
 
     def _reads(self) -> bool:
         return self.store.reads if isinstance(self.store, WatchedStore) else True
+
+    def _busy(self) -> bool:
+        """Return whether work that can wait should wait."""
+        queued, most = self.flush.flusher.queued_bytes, self.settings.persist.queue_bytes
+        return queued > most // BUSY_QUEUE or bool(self.write.admission.refusals())
 
     def _make_room(self) -> None:
         self.query.shrink_caches()

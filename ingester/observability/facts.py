@@ -21,6 +21,7 @@ from ingester.observability.status import (
     Admission,
     AdoptionStatus,
     CleanUpStatus,
+    CompactionStatus,
     DiskStatus,
     DrainStatus,
     Identity,
@@ -82,6 +83,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A row that should have been in a file."""
     clean_up: CleanUpStatus = CleanUpStatus()
     publishing: PublishStatus = PublishStatus()
+    compaction: CompactionStatus = CompactionStatus()
     refresh_lag_s: float = 0.0
     """How long a requested table could not be looked up in the store."""
 

@@ -267,6 +267,7 @@ class Metrics:
         ProcessCollector(registry=registry)
         self._register_log()
         self._register_persists()
+        self._register_compaction()
         self._register_requests()
         self.transformed = TransformerMetrics(registry).called
         """Count a call of a transformer: class, outcome, seconds, rows in, rows out."""
@@ -338,6 +339,23 @@ class Metrics:
             "When the last garbage collection ended; 0 before the first",
             registry=self._registry,
         )
+
+    def _register_compaction(self) -> None:
+        counter = self._counter
+        self._compacting = self._histogram(
+            "compaction_seconds", "Duration of one compaction of one table", _SLOW_S
+        )
+        self._compacted = {
+            name: counter(f"compaction_{name}", text)
+            for name, text in (
+                ("replaced_files", "Files replaced by compaction"),
+                ("replaced_bytes", "Bytes of files replaced by compaction"),
+                ("new_files", "Files written by compaction"),
+                ("new_bytes", "Bytes of files written by compaction"),
+                ("conflicts", "Groups of files that were changed during their compaction"),
+                ("failed_runs", "Failed compactions"),
+            )
+        }
 
     def _register_requests(self) -> None:
         counter, histogram = self._counter, self._histogram
@@ -431,6 +449,12 @@ class Metrics:
         """Count one publication of one table in its open formats."""
         self._publishing.observe(seconds)
         self._publish_failures.inc(failed)
+
+    def compaction_ended(self, seconds: float, counts: Mapping[str, int]) -> None:
+        """Count one compaction of one table; ``counts`` are fields of its status."""
+        self._compacting.observe(seconds)
+        for name, counter in self._compacted.items():
+            counter.inc(counts.get(name, 0))
 
     def clean_up_ended(self, objects: int, nbytes: int, seconds: float, failed: bool) -> None:
         """Count one garbage collection of one table."""

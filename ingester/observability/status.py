@@ -291,6 +291,22 @@ class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Duration of the last run, successful or not."""
 
 
+class CompactionStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Compaction since the start; one run merges small files of one table."""
+
+    runs: int = 0
+    failed_runs: int = 0
+    conflicts: int = 0
+    """Groups of files that another writer changed meanwhile."""
+    replaced_files: int = 0
+    replaced_bytes: int = 0
+    new_files: int = 0
+    new_bytes: int = 0
+    last_run_at: str | None = None
+    last_run_s: float | None = None
+    """Duration of the last run, successful or not."""
+
+
 class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The progress of one origin; unknown sequences are null."""
 
@@ -515,6 +531,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     has ended is kept for a day."""
     clean_up: CleanUpStatus = CleanUpStatus()
     publishing: PublishStatus = PublishStatus()
+    compaction: CompactionStatus = CompactionStatus()
     transform: TransformStatus = TransformStatus()
     pushes: list[SeenPush] = []
     """The pushes in this store: active ones first, the newest of each first."""

@@ -17,6 +17,7 @@ from persist.compaction.plan import FileSelection as FileSelection
 from persist.compaction.plan import plan_compaction as plan_compaction
 from persist.compaction.plan import plan_move as plan_move
 from persist.compaction.plan import plan_rewrite as plan_rewrite
+from persist.compaction.plan import plan_tiers as plan_tiers
 from persist.compaction.report import CompactionReport as CompactionReport
 from persist.compaction.report import Progress as Progress
 from persist.compaction.run import RewriteRefused as RewriteRefused

@@ -26,6 +26,8 @@ from persist.store import ObjectStore
 WORKING_BYTES, WORKING_TIMES = 96 << 20, 2
 """The memory of a group: blocks that are sorted and encoded, plus a multiple of its rows' (these,
 their order and sort keys, and the encoded file)."""
+SAMPLE_SHARE = 0.8
+"""The share of the room that is planned for, because other files may differ from a sample."""
 LEAST_SHARE = 8
 """Rows may take at least the memory divided by this, however small it is."""
 
@@ -53,6 +55,20 @@ class InProcess:
             pa.default_memory_pool().release_unused()
         return found
 
+    def fitting_target(self, task: RewriteTask, group: FileGroup) -> int:
+        """The largest size of new files whose rows fit into memory, by one file of the group."""
+        sample = max(group.files, key=lambda add: add.bytes)
+        rows = self._read(task, sample, self._room(group))
+        if rows is None:
+            return 0
+        return int(self._room(group) * SAMPLE_SHARE * sample.bytes / max(1, rows.nbytes))
+
+    def _room(self, group: FileGroup) -> int:
+        """The memory for rows of the group."""
+        # Rows that move are held a second time, by partition.
+        times = WORKING_TIMES + (group.partition is None)
+        return max((self.memory_bytes - WORKING_BYTES) // times, self.memory_bytes // LEAST_SHARE)
+
     def _group(self, task: RewriteTask, group: FileGroup) -> Iterator[Rewritten]:
         moves = group.partition is None  # then a single file is rewritten, too
         left: list[Add] = []
@@ -75,9 +91,7 @@ class InProcess:
         self, task: RewriteTask, group: FileGroup
     ) -> Iterator[tuple[FileGroup, list[SparseRows]]]:
         """Neighbouring files that fit together, with their rows; without rows if one does not."""
-        # Rows that move are held a second time, by partition.
-        times = WORKING_TIMES + (group.partition is None)
-        room = max((self.memory_bytes - WORKING_BYTES) // times, self.memory_bytes // LEAST_SHARE)
+        room = self._room(group)
         files: list[Add] = []
         tables: list[SparseRows] = []
         with self.held.counted() as hold:

@@ -77,6 +77,56 @@ def plan_rewrite(
     return _groups(state, target_bytes, wanted)
 
 
+Written = Callable[[PartitionKey, Sequence[Add]], bool]
+"""Whether a partition, which has these files, is still written to."""
+TIER_FILES, TIER_SHARE = 8, 4
+QUIET_SHARE = 2
+
+
+def plan_tiers(state: TableState, target_bytes: int, written: Written) -> list[FileGroup]:
+    """Groups whose rewriting pays, for a compaction that runs again and again.
+
+    In a partition that is still written to, a group has at least :data:`TIER_FILES` files, and none
+    of them more than a quarter of its bytes. Each rewrite therefore takes a row to a file of at
+    least four times the size: on its way from 128 KiB to 128 MiB it is rewritten at most five
+    times, and once more into a file of nearly the target size. In a partition without writes two
+    files are enough, none of them with more than half of the bytes.
+
+    Partitions of a keyed table that are written to are left out: flushes rewrite their files, and
+    merge small neighbours. So are files of earlier partition specs.
+    """
+    definition = TableDefinition.of_state(state)
+    groups = []
+    for key, files in sorted(state.partitions.items(), key=lambda item: repr(item[0])):
+        small = [add for add in files if add.bytes < LARGE_ENOUGH * target_bytes]
+        if len(small) < MIN_FILES or not definition.has_current_layout(key[0]):
+            continue
+        busy = written(key, files)
+        if busy and definition.keyed:
+            continue
+        least, share = (TIER_FILES, TIER_SHARE) if busy else (MIN_FILES, QUIET_SHARE)
+        chosen = {add.path for add in _tier(small, least, share)}
+        for packed in _packed([add for add in small if add.path in chosen], target_bytes):
+            group = FileGroup(key, packed)
+            full = len(packed) >= MIN_FILES and group.bytes >= LARGE_ENOUGH * target_bytes
+            if full or len(_tier(packed, least, share)) == len(packed):
+                groups.append(group)
+    return groups
+
+
+def _tier(files: Sequence[Add], least: int, share: int) -> list[Add]:
+    """The most files, smallest first, of which none has more than one part in ``share`` of the
+    bytes; none if they are fewer than ``least``.
+    """
+    rising = sorted(files, key=lambda add: add.bytes)
+    total, count = 0, 0
+    for number, add in enumerate(rising, 1):
+        total += add.bytes
+        if number >= least and add.bytes * share <= total:
+            count = number
+    return rising[:count]
+
+
 def _groups(state: TableState, target_bytes: int, wanted: FileSelection) -> list[FileGroup]:
     definition = TableDefinition.of_state(state)
     groups, moving = [], []

@@ -29,7 +29,7 @@ TOLD = {
     # Already filtered by the report, as each entry has a namespace or an origin.
     *("tables", "origins", "followers", "replications", "namespaces"),
     # Shown without the text of problems.
-    *("push_reading", "adoptions", "clean_up"),
+    *("push_reading", "adoptions", "clean_up", "compaction"),
 }
 """Fields whose text is shown to every caller."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from immutables import Map
 from msgspec import structs
@@ -13,6 +16,7 @@ from persist.compaction.plan import (
     FileGroup,
     plan_compaction,
     plan_rewrite,
+    plan_tiers,
     waves,
 )
 from persist.manifest import Add, ColumnStats, PartitionKey, Spec, TableState
@@ -138,3 +142,64 @@ def days_of(number: int) -> dict[str, ColumnStats]:
     """
     day = ColumnStats(min=f"day {number}", max=f"day {number}", nulls=0)
     return {"a": ColumnStats(min=9 - number, max=9, nulls=0), "day": day}
+
+
+def streamed(flushes: list[tuple[int, int]], target: int) -> tuple[list[Add], float]:
+    """The files after these flushes (bytes, place), with a compaction after each.
+
+    Also returns the bytes that compactions wrote, divided by those of the flushes.
+    """
+    files: list[Add] = []
+    rewritten = 0
+    for number, (size, low) in enumerate(flushes):
+        files.append(file(number, size, "a", low))
+        for group in plan_tiers(state_of(files), target, lambda key, files: True):
+            gone = {add.path for add in group.files}
+            made = structs.replace(
+                group.files[0], path=f"{group.files[0].path}x", bytes=group.bytes
+            )
+            files = [add for add in files if add.path not in gone] + [made]
+            rewritten += group.bytes
+    return files, rewritten / sum(size for size, _ in flushes)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 12), st.randoms(use_true_random=False))
+def test_a_partition_that_is_written_to_is_not_rewritten_again_and_again(
+    spread: int, random: Random
+) -> None:
+    target = 1024
+    flushes = [(random.randint(1, spread), random.randint(0, 50)) for _ in range(400)]
+    files, times = streamed(flushes, target)
+    assert times <= 6  # the logarithm of 1024 to the base of 4, and once to a full file
+    assert sum(add.bytes < LARGE_ENOUGH * target for add in files) <= 40
+
+
+def test_a_partition_without_writes_is_merged_unless_one_file_has_most_of_it() -> None:
+    def merged(*sizes: int) -> list[list[int]]:
+        files = [file(number, size, "a", number) for number, size in enumerate(sizes)]
+        groups = plan_tiers(state_of(files), TARGET, lambda key, files: False)
+        return [[add.bytes for add in group.files] for group in groups]
+
+    assert merged(20, 20) == [[20, 20]]
+    assert merged(30, 10) == merged(50) == merged(80, 90) == []
+    assert merged(50, 10, 10, 10) == [[10, 10, 10]]
+    assert merged(30, 30, 30, 30, 30) == [[30, 30, 30], [30, 30]]
+
+
+def test_a_keyed_partition_is_left_to_its_flushes_while_it_is_written_to() -> None:
+    files = [file(number, 5, "a", number) for number in range(20)]
+    state = state_of(files)
+    keyed = TableDefinition(
+        pa.schema([pa.field("day", pa.string(), False), pa.field("x", pa.int64())]),
+        PartitionSpec(),
+        ("day",),
+    )
+    keyed_state = replace(
+        state,
+        current_schema=keyed.schema_action(),
+        properties=Map(keyed.properties_action().values),
+    )
+    assert len(plan_tiers(state, TARGET, lambda key, files: True)) == 1
+    assert plan_tiers(keyed_state, TARGET, lambda key, files: True) == []
+    assert len(plan_tiers(keyed_state, TARGET, lambda key, files: False)) == 1
