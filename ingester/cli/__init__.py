@@ -15,6 +15,7 @@ when it is called:
     ``status_watch``, ``status_screen``      a status that refreshes, on a terminal or in a pipe
     ``daemon_actions``                       flush; stop accepting writes; change the log level
     ``wal_tools``, ``manifest_tools``        the log of a stopped daemon; tables in a store
+    ``publish``                              tables as Iceberg and Delta
     ``compaction``                           small files of tables merged, in this process
     ``replicate``                            replication from PostgreSQL, and its dry run
     ``replication_status``                   replicators and their tables

@@ -15,6 +15,7 @@ from typing import Any, Literal, cast
 import typer
 from msgspec.structs import asdict
 
+from ingester.config.settings import Settings
 from ingester.config.units import parse_duration
 from persist.manifest import Manifest, Proposal, WriterIdentity, commit
 from persist.publish.format import FORMATS, FormatName
@@ -48,16 +49,15 @@ def run_publish(
     tables = chosen(url, namespace, table, config)
     retain_s = tables.settings.manifest.retain
     act: Callable[[Manifest], list[FormatStatus]] = {
-        "now": lambda each: _publish(each, asked or _formats_of(each), retain_s),
+        "now": lambda each: _publish(each, asked or _formats_of(each, tables.settings), retain_s),
         "on": lambda each: _switch_on(each, asked or FORMATS, max_age, retain_s),
         "off": lambda each: _switch_off(each, asked or FORMATS),
-        "status": lambda each: _status(each, asked or FORMATS),
+        "status": lambda each: _status(each, asked or FORMATS, tables.settings),
     }[verb]
     found = tables.each(lambda each: (each, act(each)))
     if verb == "now" and not any(statuses for _, statuses in found):
         raise CommandFailed(
-            "none of these tables is published: name a --format, or switch publishing on with"
-            " `ingester publish on`"
+            "none of these tables is published: give --format, or run `ingester publish on`"
         )
     _print(found, as_json)
     if any(one.refused or one.error for _, statuses in found for one in statuses):
@@ -86,8 +86,10 @@ def _publisher(manifest: Manifest) -> Publisher:
     return Publisher(manifest.store, manifest.namespace, manifest.table)
 
 
-def _formats_of(manifest: Manifest) -> tuple[FormatName, ...]:
-    return _formats(TableDefinition.of_state(manifest.load()).publish or ())
+def _formats_of(manifest: Manifest, settings: Settings) -> tuple[FormatName, ...]:
+    """The formats that the table and the settings of the command name."""
+    own = TableDefinition.of_state(manifest.load()).publish
+    return _formats(settings.formats_of(manifest.namespace, manifest.table, own))
 
 
 def _publish(
@@ -96,9 +98,11 @@ def _publish(
     return _publisher(manifest).publish(formats, retain_s=retain_s) if formats else []
 
 
-def _status(manifest: Manifest, formats: Collection[FormatName]) -> list[FormatStatus]:
-    """Of the formats that the table is published in, or was."""
-    wanted = TableDefinition.of_state(manifest.load()).publish or ()
+def _status(
+    manifest: Manifest, formats: Collection[FormatName], settings: Settings
+) -> list[FormatStatus]:
+    """The statuses of the formats that the table is, was, or should be published in."""
+    wanted = _formats_of(manifest, settings)
     found = _publisher(manifest).status(formats)
     return [one for one in found if one.format in wanted or one.head is not None or one.refused]
 

@@ -3,8 +3,9 @@
 **Writing.** `sparse_rows` holds rows whose batches each have only the columns that they need, also
 by partition until a file is made of them. `sort` orders rows by the integers that `sort_keys` makes
 of columns, drops replaced rows, and picks rows in that order block by block. `encode` makes the
-bytes. `stats` computes the bounds that the manifest records, and decides which leaves get
-statistics. `put` stores the file and returns the entry that a commit lists.
+bytes, with the numbers of columns from `field_ids`. `stats` computes the bounds that the manifest
+records, and decides which leaves get statistics. `put` stores the file and returns the entry that a
+commit lists.
 
     rows ─▶ `sort` ─▶ `encode` ─▶ bytes and the footer's checksum ─▶ `put`
                          └ `stats`

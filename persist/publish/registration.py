@@ -67,7 +67,7 @@ class Registration:
         try:
             import pyiceberg.catalog  # noqa: F401  (the load is slow, and a start must show this)
         except ImportError as exc:
-            message = "registration in a catalogue needs: pip install 'ingester[iceberg]'"
+            message = "registration in a catalogue needs: pip install '.[iceberg]'"
             raise ImportError(message) from exc
         self._options = {"name": NAME, **dict(_flat(options))}
         self._catalog: Catalog | None = None

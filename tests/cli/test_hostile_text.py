@@ -154,6 +154,12 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
         "manifest versions": [(world.store, "n", EVIL)],
         "manifest verify": [(world.store,)],
         "manifest gc": [(world.store, "--dry-run")],
+        "publish": [
+            (world.store, "--format", "delta"),
+            ("on", world.store, "n", EVIL),
+            ("status", world.store, "--json"),
+            (EVIL, EVIL),
+        ],
         "compact": [(world.store,), (world.store, "--json"), (world.store, "n", EVIL)],
         "pushes abort": [("p1", *config, "--reason", EVIL)],
         "pushes list": [config, (*config, "--json")],

@@ -41,7 +41,12 @@ FOREIGN_DELTA = (
     "tests/persist/publish/delta/test_publishing.py::test_a_commit_of_another_writer_stops"
     "_publishing"
 )
+_PUBLISH = "tests/cli/test_publish.py::"
 FOLLOWED = {
+    "or run `ingester publish on`": (f"{_PUBLISH}test_a_table_is_published_switched_on_and_off"),
+    "`ingester publish off`, move": (
+        f"{_PUBLISH}test_a_foreign_version_stops_one_format_until_it_is_moved_as_advised"
+    ),
     "use --no-quotes": CLI,
     "use --escape": CLI,
     "give --delimiter": CLI,
