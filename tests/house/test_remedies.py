@@ -37,16 +37,9 @@ CHECKPOINT = f"{_MORE}test_a_checkpoint_too_many_is_kept_when_one_is_deleted"
 METRICS = f"{_MORE}test_metrics_beyond_the_loopback_are_served_as_the_refusal_says"
 _POSTGRES = "tests/postgres/test_remedies.py::"
 CHECKED = f"{_POSTGRES}test_a_check_succeeds_with_the_option_that_it_advises"
-FOREIGN_DELTA = (
-    "tests/persist/publish/delta/test_publishing.py::test_a_commit_of_another_writer_stops"
-    "_publishing"
-)
 _PUBLISH = "tests/cli/test_publish.py::"
 FOLLOWED = {
     "or run `ingester publish on`": (f"{_PUBLISH}test_a_table_is_published_switched_on_and_off"),
-    "`ingester publish off`, move": (
-        f"{_PUBLISH}test_a_foreign_version_stops_one_format_until_it_is_moved_as_advised"
-    ),
     "use --no-quotes": CLI,
     "use --escape": CLI,
     "give --delimiter": CLI,
@@ -148,7 +141,6 @@ FOLLOWED = {
         "tests/origins/test_moving_often.py::test_an_origin_that_moved_too_often_is_refused_until_its"
         "_rows_are_in_files"
     ),
-    "move the folder `_delta_log` out of the table's folder": FOREIGN_DELTA,
 }
 """The words of an advice, and the test that follows it."""
 _IMPERATIVE = re.compile(
