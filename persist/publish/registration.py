@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 NAME = "ingester"
 """The catalogue's name in pyiceberg, unless the options have another: options may also come from
 its configuration file and from ``PYICEBERG_CATALOG__INGESTER__…`` in the environment."""
+NEEDS = "needs the extra iceberg: pip install '.[iceberg]' in the folder of the sources"
 FOLDER = "_registered"
 KEPT_FILES = 10
 ATTEMPTS = 3
@@ -67,8 +68,7 @@ class Registration:
         try:
             import pyiceberg.catalog  # noqa: F401  (the load is slow, and a start must show this)
         except ImportError as exc:
-            message = "registration in a catalogue needs: pip install '.[iceberg]'"
-            raise ImportError(message) from exc
+            raise ImportError(NEEDS) from exc
         self._options = {"name": NAME, **dict(_flat(options))}
         self._catalog: Catalog | None = None
 

@@ -48,5 +48,5 @@ def test_a_daemon_registers_each_version_also_after_the_catalogue_was_away(tmp_p
 
 def test_a_catalogue_without_pyiceberg_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyiceberg.catalog", None)
-    with pytest.raises(ConfigError, match=r"catalog_options: .*pip install 'ingester\[iceberg\]'"):
+    with pytest.raises(ConfigError, match=r"catalog_options: needs the extra iceberg"):
         CatalogEntries(MemoryStore(), {"type": "rest"})

@@ -96,7 +96,9 @@ def error(status: int, message: str, kind: str = "") -> Response:
 def refusal(request: Request, status: int) -> Response:
     """Return the error of a path or a method that the catalogue does not have."""
     if request.url.path == f"{ROOT}/v1/oauth/tokens":
-        return error(405, "no tokens are handed out here: set 'token' to one of 'ingester tokens'")
+        return error(
+            405, "no tokens are handed out here: a client's option 'token' is one of the daemon's"
+        )
     if request.method not in ("GET", "HEAD"):
         return error(405, READ_ONLY)
     return error(status, f"no such path in this catalogue; {ROOT}/v1/config names those it has")

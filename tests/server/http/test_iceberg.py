@@ -22,7 +22,7 @@ from ingester.server.auth.access import Access
 from ingester.server.http.app import create_app
 from ingester.server.http.entrance import Entrance
 from ingester.server.http.iceberg import ENDPOINTS, s3_defaults
-from persist.publish.iceberg import IcebergTable
+from persist.publish.publisher import Publisher
 from persist.store import ObjectStore, open_store
 from tests.persist.publish.tables import BuiltTable
 from tests.server.http.serving import Answer, RunningServer, TurnableSource, serving
@@ -33,7 +33,7 @@ ROWS = pa.table({"i": pa.array([1, 2], pa.int64())})
 
 def publish(table: BuiltTable) -> None:
     """Publish all versions of a table as Iceberg."""
-    IcebergTable(table.store, "ns", table.table).publish(table.steps(), retain_s=3600)
+    Publisher(table.store, "ns", table.table).publish(["iceberg"], retain_s=3600)
 
 
 def built(store: ObjectStore, name: str) -> BuiltTable:
