@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 
 import msgspec
@@ -155,7 +157,8 @@ class Publisher:
         for name in formats:
             one = self._followers[name]
             one.forget()
-            found.append(self._attempted(one, newest, one.read_head))
+            look = partial(self._checked_head, one, newest)
+            found.append(self._attempted(one, newest, look))
         return found
 
     def clean_up(self, formats: Collection[FormatName], *, retain_s: float, grace_s: float) -> int:
@@ -177,12 +180,11 @@ class Publisher:
 
     def _published(self, one: _Follower, newest: TableState, retain_s: float) -> FormatStatus:
         def attempt() -> None:
-            for _ in range(ATTEMPTS):
-                try:
-                    self._catch_up(one, newest, retain_s)
-                    return
-                except Overtaken:
-                    one.forget()
+            for _ in range(ATTEMPTS - 1):
+                with suppress(Overtaken):
+                    return self._catch_up(one, newest, retain_s)
+                one.forget()
+            return self._catch_up(one, newest, retain_s)
 
         return self._attempted(one, newest, attempt)
 
@@ -197,6 +199,9 @@ class Publisher:
             one.forget()
         except (StoreError, ManifestError) as exc:
             error = str(exc)
+            one.forget()
+        except Overtaken:
+            error = "other publishers of the table were faster"
             one.forget()
         behind, seconds = 0, 0.0
         try:
@@ -226,9 +231,7 @@ class Publisher:
         Raises:
             Overtaken: another publisher was faster.
         """
-        if reasons := one.format.unsupported(self._definition(newest)):
-            raise NotPublishable(one.format.name, self.key, reasons)
-        head, place = one.read_head(), self._place(newest)
+        head, place = self._checked_head(one, newest), self._place(newest)
         if head is not None and head.place.number >= place.number:
             self._check_same(one.format.name, head, place)
             one.format.publish((), retain_s=retain_s)
@@ -242,6 +245,12 @@ class Publisher:
             except _NOT_KEPT:
                 self._give(one, iter([self._complete(newest, place)]), retain_s)
         self._raise_pin(one)
+
+    def _checked_head(self, one: _Follower, newest: TableState) -> Head | None:
+        """The head, if the format can express the table."""
+        if reasons := one.format.unsupported(self._definition(newest)):
+            raise NotPublishable(one.format.name, self.key, reasons)
+        return one.read_head()
 
     def _give(self, one: _Follower, steps: Iterator[Step], retain_s: float) -> None:
         while some := list(islice(steps, AT_ONCE)):
