@@ -24,7 +24,7 @@ from persist.compaction import (
     plan_move,
     plan_rewrite,
 )
-from persist.manifest import Manifest, verify
+from persist.manifest import Manifest, verify, write_snapshot
 from tests.drivers.memory_store import MemoryStore
 from tests.persist.publish.tables import BuiltTable
 
@@ -50,7 +50,7 @@ class World:
         self.built.state = self.built.manifest.load()
         distinct = sorted(set(keys))
         rows = [{"k": key, "v": self.written} for key in distinct]
-        table = pa.Table.from_pylist(rows, SCHEMA)
+        table = pa.Table.from_pylist(rows, self.built.definition.schema)
         if self.keyed:
             self.built.upsert(table)
             self.model = [row for row in self.model if row[0] not in distinct]
@@ -64,7 +64,7 @@ class World:
         self.built.state = self.built.manifest.load()
         if any(row[0] == key for row in self.model):
             gone = pa.table({"k": [key]}, schema=pa.schema([SCHEMA.field("k")]))
-            self.built.upsert(SCHEMA.empty_table(), gone)
+            self.built.upsert(self.built.definition.schema.empty_table(), gone)
             self.model = [row for row in self.model if row[0] != key]
 
     def repartition(self, buckets: int) -> None:
@@ -73,6 +73,15 @@ class World:
             text = f"bucket({buckets}, k)"
             if self.built.definition.spec.texts() != (text,):
                 self.built.partition_by(text)
+
+    def widen(self, _: None) -> None:
+        self.built.state = self.built.manifest.load()
+        number = len(self.built.definition.schema)
+        self.built.add_columns(pa.field(f"c{number}", pa.int64()))
+
+    def snapshot(self, _: None) -> None:
+        """A later reader starts here, so that it sees removals only as missing files."""
+        write_snapshot(self.built.manifest, self.built.manifest.load())
 
     def compact(self, target: int, memory: int, meanwhile: Callable[[], None]) -> None:
         store, calls = self.built.store, 0
@@ -97,7 +106,9 @@ class World:
     def rows(self) -> list[tuple[int, int]]:
         state = self.built.manifest.load()
         tables = [self.built._read(self.built.manifest, add) for add in state.files.values()]
-        return sorted((row["k"], row["v"]) for table in tables for row in table.to_pylist())
+        found = [row for table in tables for row in table.to_pylist()]
+        assert all(value is None for row in found for value in [*row.values()][2:])
+        return sorted((row["k"], row["v"]) for row in found)
 
 
 keys = st.lists(st.integers(0, 30), min_size=1, max_size=8)
@@ -105,7 +116,7 @@ plain = st.one_of(
     st.tuples(st.just("write"), keys),
     st.tuples(st.just("delete"), st.integers(0, 30)),
     st.tuples(st.just("repartition"), st.integers(1, 3)),
-    st.tuples(st.just("die"), st.none()),
+    st.tuples(st.sampled_from(["die", "widen", "snapshot"]), st.none()),
 )
 sizes = st.tuples(st.sampled_from([1, 2_000, 100_000]), st.sampled_from([600, 1 << 30]))
 operations = st.recursive(
