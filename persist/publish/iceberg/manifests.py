@@ -27,7 +27,13 @@ from persist.publish.iceberg.schema import (
     spec_json,
     specs_of,
 )
-from persist.publish.iceberg.values import bound, in_partition, plain_partition, to_bytes
+from persist.publish.iceberg.values import (
+    bound,
+    from_bytes,
+    in_partition,
+    plain_partition,
+    to_bytes,
+)
 from persist.publish.steps import OpenFile
 from persist.table import TableDefinition
 
@@ -229,6 +235,26 @@ class ManifestWriter:
                 lower=to_bytes(result, min(known)) if known else None,
                 upper=to_bytes(result, max(known)) if known else None,
             )
+
+
+def may_list(manifest: ManifestFile, add: Add, definition: TableDefinition) -> bool:
+    """Whether a file's partition is within the bounds of a manifest of the same table."""
+    if manifest.spec_id != add.spec_id:
+        return False
+    fields = definition.spec_of(add.spec_id).fields
+    for field, value, summary in zip(fields, add.values, manifest.partitions, strict=True):
+        column = definition.schema.field(field.column).type
+        kind, plain = result_type(field, column), plain_partition(field, column, value)
+        if plain is None:
+            if not summary.contains_null:
+                return False
+        elif summary.lower is None or summary.upper is None:
+            return False
+        else:
+            bounds: Any = from_bytes(kind, summary.lower), from_bytes(kind, summary.upper)
+            if not bounds[0] <= plain <= bounds[1]:
+                return False
+    return True
 
 
 def _bounded_columns(definition: TableDefinition) -> list[tuple[str, int, pa.DataType]]:

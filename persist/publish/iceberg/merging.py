@@ -24,6 +24,7 @@ from persist.publish.iceberg.manifests import (
     EncodedManifest,
     Entry,
     ManifestFile,
+    may_list,
 )
 from persist.publish.steps import OpenFile, Step
 
@@ -117,7 +118,10 @@ def _by_spec(files: Iterable[OpenFile]) -> dict[int, list[OpenFile]]:
 
 def _without(held: Held, removed: dict[str, OpenFile], step: Step, load: Load) -> Held | Pending:
     """The manifest, to be written again if it lists files of ``removed``, which it takes out."""
-    if not any(file.add.spec_id == held.file.spec_id for file in removed.values()):
+    # A manifest that was not read yet is only read if it may list one of the files.
+    if held.added_in is None and not any(
+        may_list(held.file, file.add, step.definition) for file in removed.values()
+    ):
         return held
     added_in = load(held)
     gone = {file.add.path: file for file in removed.values() if file.add.path in added_in}

@@ -82,7 +82,7 @@ def read_metadata(k: int, data: bytes) -> Published:
     except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError) as exc:
         raise ValueError("is not readable") from exc
     if not ours:
-        raise ValueError("has been changed by another writer")
+        raise ValueError("was written by another writer; published tables are read-only")
     return Published(k, place, at_ms, first_schema_id, content)
 
 

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 
 import msgspec
 
@@ -79,6 +80,8 @@ class IcebergTable:
         self._location = f"{store.url}/{self._folder}"
         self._known: _Table | None = None
         self._hinted = 0
+        self._listed: dict[str, list[str]] = {}
+        """The manifests of each list that clean-up has read."""
 
     def unsupported(self, definition: TableDefinition) -> tuple[str, ...]:
         """Why Iceberg cannot express the table; see ``Format``."""
@@ -96,25 +99,32 @@ class IcebergTable:
 
         Costs a listing and a read. Raises as :meth:`head`.
         """
-        folder = f"{self._folder}/metadata/"
+        found = self._newest(f"{self._folder}/metadata/{FIRST_METADATA}")
+        return None if found is None else (self._head(found[0]), found[1])
+
+    def _newest(self, start_after: str = "") -> tuple[Published, bytes] | None:
+        """The newest metadata file, and its content."""
         while True:
-            found = self._metadata_files(list(self._store.list(folder, folder + FIRST_METADATA)))
+            infos = list(self._store.list(f"{self._folder}/metadata/", start_after))
+            found = self._metadata_files(infos)
             if not found:
                 return None
             k = max(found)
             try:
                 data = self._get(metadata_path(k))
-                return self._head(read_metadata(k, data)), data
+                published = read_metadata(k, data)
             except ObjectNotFound:
                 continue  # its creation did not count: see _create
             except ValueError as exc:
                 raise self._foreign(metadata_path(k), str(exc)) from exc
+            if (location := published.content["location"]) != self._location:
+                told = f"names files below {location}, and the store is {self._store.url} now"
+                raise self._foreign(metadata_path(k), told)
+            return published, data
 
     def _head(self, published: Published) -> Head:
         location = f"{self._location}/{metadata_path(published.k)}"
         return Head(published.place, published.at_ms, location)
-
-    # ------------------------------------------------------------------------------------ reading
 
     def _is_newest(self, k: int) -> bool:
         return not self._exists(metadata_path(k + 1)) and self._exists(metadata_path(k))
@@ -128,21 +138,16 @@ class IcebergTable:
         Raises:
             ForeignCommit: the newest metadata is another writer's.
         """
-        found = self._metadata_files(self._list())
-        if not found:
+        newest = self._newest()
+        if newest is None:
             return None
-        k = max(found)
+        url = newest[0].snapshots[-1]["manifest-list"]
         try:
-            published = read_metadata(k, self._get(metadata_path(k)))
-            manifests = decode_list(self._read_url(published.snapshots[-1]["manifest-list"]))
-        except ObjectNotFound as exc:
-            raise Overtaken from exc
-        except ValueError as exc:
-            raise self._foreign(metadata_path(k), str(exc)) from exc
-        return _Table(published, tuple(map(Held, manifests)))
-
-    def _list(self) -> list[ObjectInfo]:
-        return list(self._store.list(f"{self._folder}/metadata/"))
+            manifests = decode_list(self._read_url(url))
+        except (ObjectNotFound, ValueError) as exc:
+            told = "is missing" if isinstance(exc, ObjectNotFound) else "is damaged"
+            raise self._foreign(url.removeprefix(f"{self._location}/"), told) from exc
+        return _Table(newest[0], tuple(map(Held, manifests)))
 
     def _metadata_files(self, infos: Sequence[ObjectInfo]) -> dict[int, ObjectInfo]:
         """The metadata files by number."""
@@ -152,7 +157,7 @@ class IcebergTable:
             if match := _METADATA.fullmatch(name):
                 found[int(match[1])] = info
             elif name.endswith(".metadata.json"):
-                raise self._foreign(f"metadata/{name}", "was written by another writer")
+                raise self._foreign(f"metadata/{name}", "was written by another writer; published tables are read-only")
         return found
 
     def _get(self, path: str) -> bytes:
@@ -163,12 +168,10 @@ class IcebergTable:
 
     def _foreign(self, path: str, told: str) -> ForeignCommit:
         remedy = (
-            f"{told}. Published tables are read-only to other writers: switch publishing off, move"
-            f" the folder {self._folder}/metadata elsewhere, and switch publishing on"
+            f"{told}. To publish again, switch publishing of the table off, move the folder"
+            f" {self._folder}/metadata elsewhere, and switch publishing on"
         )
         return ForeignCommit(self.name, self._key, f"{self._folder}/{path}", remedy)
-
-    # --------------------------------------------------------------------------------- publishing
 
     def publish(self, steps: Sequence[Step], *, retain_s: float) -> Head:
         """Publish steps, those with the same kind of change as one snapshot; see ``Format``."""
@@ -296,17 +299,18 @@ class IcebergTable:
             self._store.put(f"{self._folder}/metadata/version-hint.text", str(k).encode())
             self._hinted = k
 
-    # ----------------------------------------------------------------------------------- clean-up
-
     def clean_up(self, *, retain_s: float, grace_s: float) -> int:
         """Delete old metadata files, and lists and manifests of dropped snapshots; see ``Format``.
 
         Objects with other names are left alone.
         """
-        infos = self._list()
-        numbered = self._metadata_files(infos)
-        if self.head() is None or self._known is None:
-            return 0
+        infos = list(self._store.list(f"{self._folder}/metadata/"))
+        try:
+            numbered = self._metadata_files(infos)
+            if self.head() is None or self._known is None:
+                return 0
+        except ForeignCommit:
+            return 0  # publishing says so
         published = self._known.published
         self._hint(published.k)
         old = [numbered[k].path for k in sorted(numbered) if k < published.k - KEPT_METADATA]
@@ -325,11 +329,12 @@ class IcebergTable:
 
     def _needed(self, snapshots: Sequence[Json]) -> set[str]:
         """The paths of the lists and manifests of these snapshots."""
-        needed = set()
-        for snapshot in snapshots:
-            url = snapshot["manifest-list"]
-            needed.add(url)
-            needed.update(each.path for each in decode_list(self._read_url(url)))
+        urls = [snapshot["manifest-list"] for snapshot in snapshots]
+        self._listed = {
+            url: self._listed.get(url) or [each.path for each in decode_list(self._read_url(url))]
+            for url in urls
+        }
+        needed = chain(urls, *self._listed.values())
         return {url.removeprefix(f"{self._store.url}/") for url in needed}
 
 

@@ -12,7 +12,7 @@ import re
 import struct
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +55,16 @@ def to_bytes(kind: pa.DataType, value: Plain) -> bytes:
     if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
         return value.to_bytes(8, "little", signed=True)
     return value.to_bytes(4, "little", signed=True)
+
+
+def from_bytes(kind: pa.DataType, data: bytes) -> Plain:
+    """The plain value of a partition that :func:`to_bytes` wrote."""
+    if pa.types.is_string(kind):
+        return data.decode()
+    if pa.types.is_boolean(kind):
+        return data != b"\0"
+    order: Literal["big", "little"] = "big" if pa.types.is_decimal128(kind) else "little"
+    return int.from_bytes(data, order, signed=True)
 
 
 def unscaled(text: str, scale: int) -> int:

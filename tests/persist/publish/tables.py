@@ -70,6 +70,11 @@ class BuiltTable:
         self._nothing = 0
         self.state = commit(self.manifest, None, Proposal(self.definition.actions()), ME)
 
+    @staticmethod
+    def definition_of(schema: pa.Schema, spec: Sequence[str] = ()) -> TableDefinition:
+        """The definition of a new table."""
+        return TableDefinition(schema, PartitionSpec.parse(spec))
+
     def _commit(self, *actions: Action) -> TableState:
         self.state = commit(self.manifest, self.state, Proposal(actions), ME)
         return self.state

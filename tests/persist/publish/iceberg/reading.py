@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.table import StaticTable
 
+from persist.publish.format import Head
 from persist.publish.iceberg import IcebergTable
 from persist.publish.steps import Step
 from persist.store import ObjectStore
@@ -20,6 +22,15 @@ LONG_S = 1e9
 def iceberg(store: ObjectStore) -> IcebergTable:
     """A new publisher of the table of the tests."""
     return IcebergTable(store, "ns", "t")
+
+
+def publish_each(table: IcebergTable, steps: Iterable[Step], retain_s: float = LONG_S) -> Head:
+    """Publish each step by itself."""
+    head = None
+    for step in steps:
+        head = table.publish([step], retain_s=retain_s)
+    assert head is not None
+    return head
 
 
 def opened(location: str) -> StaticTable:

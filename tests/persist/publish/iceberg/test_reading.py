@@ -15,19 +15,14 @@ from fastavro import reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.persist.publish.iceberg.reading import LONG_S, check_all, iceberg, opened
+from tests.persist.publish.iceberg.reading import LONG_S, check_all, iceberg, opened, publish_each
 from tests.persist.publish.mirrored import MirroredStore
 from tests.persist.publish.tables import KINDS, TRANSFORMS, BuiltTable, partitioned, sample
 
 
 def published(store: MirroredStore, built: BuiltTable) -> str:
     """Publish each step by itself; the location of the newest metadata."""
-    table = iceberg(store)
-    for step in built.steps():
-        table.publish([step], retain_s=LONG_S)
-    head = table.head()
-    assert head is not None
-    return head.location
+    return publish_each(iceberg(store), built.steps()).location
 
 
 @pytest.mark.parametrize("field_ids", [True, False], ids=["ids", "names"])
