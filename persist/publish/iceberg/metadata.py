@@ -34,6 +34,7 @@ NEWEST_SNAPSHOTS, SLOTS = 100, 100
 METADATA_LOG = 100
 """Earlier metadata files that are kept and named."""
 
+WRITTEN_BY_ANOTHER = "was written by another writer; published tables are read-only"
 _NAMESPACE = uuid.UUID("f2c9f5c2-6c1f-5a86-9d0f-6d1a2b9f6e51")
 _KEY = "ingester."
 
@@ -82,7 +83,7 @@ def read_metadata(k: int, data: bytes) -> Published:
     except (msgspec.DecodeError, LookupError, TypeError, ValueError, AttributeError) as exc:
         raise ValueError("is not readable") from exc
     if not ours:
-        raise ValueError("was written by another writer; published tables are read-only")
+        raise ValueError(WRITTEN_BY_ANOTHER)
     return Published(k, place, at_ms, first_schema_id, content)
 
 

@@ -35,6 +35,7 @@ from persist.publish.iceberg.manifests import (
 )
 from persist.publish.iceberg.merging import Held, Mismatch, Pending, full, next_manifests
 from persist.publish.iceberg.metadata import (
+    WRITTEN_BY_ANOTHER,
     Json,
     Operation,
     Published,
@@ -157,7 +158,7 @@ class IcebergTable:
             if match := _METADATA.fullmatch(name):
                 found[int(match[1])] = info
             elif name.endswith(".metadata.json"):
-                raise self._foreign(f"metadata/{name}", "was written by another writer; published tables are read-only")
+                raise self._foreign(f"metadata/{name}", WRITTEN_BY_ANOTHER)
         return found
 
     def _get(self, path: str) -> bytes:
