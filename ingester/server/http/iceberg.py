@@ -140,6 +140,9 @@ class IcebergRoutes:
     async def _namespaces(self, request: Request) -> Response:
         store, sees = self._store(), request.state.sees
         if parent := request.query_params.get("parent"):
+            if sees is not None and not sees(parent):
+                told = f"this token does not have read in namespace {_shown(parent)}"
+                raise TurnedAway(403, "", told)
             await self._require(store, parent)
             return _json({"namespaces": []})  # namespaces have one level
         found = await self._listed("", partial(namespaces, store))
@@ -174,8 +177,8 @@ class IcebergRoutes:
         if found is None:
             raise missing
         head, metadata = found
-        # The uid tells it from the same number of a table that was deleted and created again.
-        tag = f'"{head.place.number}-{head.place.uid}"'
+        # The uid tells it from the file of that name of a table that was created again.
+        tag = f'"{head.place.uid}-{head.location.rsplit("/", 1)[1]}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
         body = {"metadata-location": head.location, "metadata": msgspec.Raw(metadata), "config": {}}

@@ -194,6 +194,9 @@ def test_a_token_shows_and_opens_its_own_namespaces_only(guarded: RunningServer)
             catalog.list_tables(unseen)
         with pytest.raises(ForbiddenError):
             catalog.load_table(f"{unseen}.a")
+        with pytest.raises(ForbiddenError, match="does not have read"):
+            catalog.list_namespaces(unseen)
+    assert catalog.list_namespaces("sensors") == []
     with pytest.raises(UnauthorizedError, match="NotAuthorizedException"):
         connected(guarded)
 
