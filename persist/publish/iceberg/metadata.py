@@ -165,18 +165,18 @@ def _summary(step: Step, operation: Operation, parent: Json | None) -> dict[str,
 def next_metadata(
     before: Published | None,
     snapshots: Sequence[Json],
-    step: Step,
+    steps: Sequence[Step],
     *,
     location: str,
     retain_s: float,
 ) -> Published:
-    """The metadata that publishes further snapshots, the last of which is of ``step``.
+    """The metadata that publishes further snapshots, the last of which is of the last step.
 
     Args:
         snapshots: those of ``before`` that are still of this table, and the new ones.
         location: the URL of the table's folder.
     """
-    k = 1 if before is None else before.k + 1
+    k, step = 1 if before is None else before.k + 1, steps[-1]
     kept = kept_snapshots(snapshots, retain_s)
     at_ms = kept[-1]["timestamp-ms"]
     definition = step.definition
@@ -188,7 +188,7 @@ def next_metadata(
         "last-updated-ms": at_ms,
         "last-column-id": last_column_id(definition),
         "current-schema-id": definition.schema_id,
-        "schemas": _schemas(before, kept, step),
+        "schemas": _schemas(before, kept, steps),
         "default-spec-id": definition.spec_id,
         "partition-specs": [spec_json(definition, spec_id) for spec_id in specs_of(definition)],
         "last-partition-id": max(
@@ -221,15 +221,14 @@ def _table_uuid(before: Published | None, step: Step, location: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{table}/{step.place.uid}"))
 
 
-def _schemas(before: Published | None, kept: Sequence[Json], step: Step) -> list[Json]:
+def _schemas(before: Published | None, kept: Sequence[Json], steps: Sequence[Step]) -> list[Json]:
     """The schemas of the kept snapshots; the current one is the last."""
-    current = step.definition.schema_id
-    used = {each["schema-id"] for each in kept} - {current}
-    known = [] if before is None else before.content["schemas"]
-    return [
-        *(each for each in known if each["schema-id"] in used),
-        schema_json(step.definition),
-    ]
+    known = (
+        {} if before is None else {each["schema-id"]: each for each in before.content["schemas"]}
+    )
+    new = {step.definition.schema_id: step.definition for step in steps}
+    used = {each["schema-id"] for each in kept}
+    return [schema_json(new[one]) if one in new else known[one] for one in sorted(used)]
 
 
 def _metadata_log(before: Published | None, location: str) -> list[Json]:

@@ -217,7 +217,7 @@ class IcebergTable:
             done = "append" if parent is None else operation
             snapshots = [*snapshots, snapshot_json(step, done, parent, url)]
         published = next_metadata(
-            before, snapshots, steps[-1], location=self._location, retain_s=retain_s
+            before, snapshots, steps, location=self._location, retain_s=retain_s
         )
         self._create(published, uploads)
         return _Table(published, manifests)

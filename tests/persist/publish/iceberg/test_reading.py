@@ -102,6 +102,22 @@ def test_steps_with_the_same_kind_of_change_become_one_snapshot(tmp_path: Path) 
     assert (last.summary.operation.value, last.summary["added-data-files"]) == ("append", "0")
 
 
+def test_columns_that_came_within_one_publication_are_those_of_their_snapshot(
+    tmp_path: Path,
+) -> None:
+    store = MirroredStore(tmp_path)
+    built = BuiltTable(store, pa.schema([("n", pa.int64())]))
+    table = iceberg(store)
+    table.publish(built.steps(), retain_s=LONG_S)
+    for name in ("a", "b"):
+        built.add_columns(pa.field(name, pa.int64()))
+        schema = built.definition.schema
+        built.append(pa.table({column: [1, 2] for column in schema.names}, schema))
+        built.compact()
+    head = table.publish(built.steps(1), retain_s=LONG_S)
+    assert check_all(head.location, built) == [1, 3, 5, 6, 7]
+
+
 def test_a_complete_step_replaces_everything(tmp_path: Path) -> None:
     store = MirroredStore(tmp_path)
     built = KINDS["keyed"](store)
