@@ -27,8 +27,9 @@ what of the proposal is left to commit. `claims` gives each start its epoch.
 **Table versions.** Each has its own manifest. `table_versions` lists them and says which is
 current; `persist.switching` moves from one to another.
 
-**Maintenance.** `gc` plans and deletes; `published` pins versions for readers of published formats.
-`verifying` checks everything that is kept. `errors` are sorted by who must act.
+**Maintenance.** `gc` plans and deletes; `retention` says which versions are kept, and `published`
+pins versions for readers of published formats. `verifying` checks everything that is kept. `errors`
+are sorted by who must act.
 
 A committed version never changes, a proposal is committed at most once, and nothing is deleted that
 a kept version needs (tests/persist/manifest). All calls block: no trio, and pyarrow only for zstd.
@@ -99,7 +100,6 @@ from persist.manifest.errors import VersionSealed as VersionSealed
 from persist.manifest.gc import CleanUp as CleanUp
 from persist.manifest.gc import CleanUpPlan as CleanUpPlan
 from persist.manifest.gc import Deleted as Deleted
-from persist.manifest.gc import Retention as Retention
 from persist.manifest.gc import carry_out as carry_out
 from persist.manifest.gc import clean_up as clean_up
 from persist.manifest.gc import janitor as janitor
@@ -129,6 +129,7 @@ from persist.manifest.rebasing import live_owner as live_owner
 from persist.manifest.rebasing import rebase as rebase
 from persist.manifest.rebasing import undisturbed as undisturbed
 from persist.manifest.rebasing import unmoved as unmoved
+from persist.manifest.retention import Retention as Retention
 from persist.manifest.state import ALL_APPLIED as ALL_APPLIED
 from persist.manifest.state import EMPTY as EMPTY
 from persist.manifest.state import NOTHING_APPLIED as NOTHING_APPLIED

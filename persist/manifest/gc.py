@@ -31,8 +31,6 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
-from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -40,33 +38,19 @@ import msgspec
 from persist.manifest.actions import Horizon, WriterIdentity, parse_time
 from persist.manifest.committing import Proposal, commit
 from persist.manifest.errors import ManifestDamaged, VersionNotKept
-from persist.manifest.files import CommitRecord, DamagedFile, decode_snapshot
+from persist.manifest.files import DamagedFile, decode_snapshot
 from persist.manifest.history import Removals, committed_lineage
 from persist.manifest.lineage import VersionLoader, raise_floor, read_commit
 from persist.manifest.paths import parse_entry, snapshot_path
 from persist.manifest.published import Pin, lowest_pin, read_pins
 from persist.manifest.reading import Manifest, snapshot_due, write_snapshot
+from persist.manifest.retention import Retention, oldest_kept
 from persist.manifest.state import Lineage, TableState
 from persist.store import ObjectInfo
-
-KEEP_VERSIONS = 10
 
 # A store may date an object by the start of its upload, while its add has the time of the answer.
 # Deleted files are therefore older than refused ones: by a sixth of the grace, at most this.
 LONGEST_UPLOAD_S = 600.0
-
-_READERS = 8
-_AT_ONCE = 64
-
-
-class Retention(msgspec.Struct, frozen=True):
-    """What is kept: versions younger than ``retain_s``, at least ``keep_versions`` of them, and
-    unlisted files for ``orphan_grace_s``.
-    """
-
-    retain_s: float = 86400.0
-    orphan_grace_s: float = 3600.0
-    keep_versions: int = KEEP_VERSIONS
 
 
 class ManifestFiles(NamedTuple):
@@ -126,7 +110,7 @@ def plan_clean_up(
     first = _first_of_run(files.commits, state.version)
     oldest = first
     if state.sealed is None:
-        oldest = _oldest(manifest, first, state.version, now, retention, published=bool(pins))
+        oldest = oldest_kept(manifest, first, state.version, now, retention, published=bool(pins))
         oldest = max(first, min(oldest, lowest_pin(pins, manifest.table_version) or oldest))
     # else: the process that finishes the switch needs all versions, however long it takes.
     lineage = committed_lineage(manifest, oldest, state)
@@ -215,42 +199,6 @@ def _first_of_run(commits: dict[int, ObjectInfo], head: int) -> int:
 
 def _pins(manifest: Manifest) -> dict[str, Pin]:
     return read_pins(manifest.store, manifest.namespace, manifest.table)
-
-
-def _oldest(
-    manifest: Manifest,
-    first: int,
-    head: int,
-    now: datetime,
-    retention: Retention,
-    *,
-    published: bool,
-) -> int:
-    """The lowest version that counts and is young, or one of the last that are always kept.
-
-    Of a published table it is the version before the first young one, current until then.
-    """
-    limit = max(head - max(retention.keep_versions, 1) + 1, first)
-    cutoff = now - timedelta(seconds=retention.retain_s)
-    commits = _read_commits(manifest, first, min(limit + 1, head))
-    before: int | None = None
-    for made, following in pairwise(commits):
-        if made is None or following is None or following.parent != made.uid:
-            before = None
-            continue  # deleted meanwhile, or made by a writer that was paused during a collection
-        at = parse_time(made.at)
-        young = at is None or at > cutoff
-        if young or made.version >= limit:
-            return before if before is not None and young and published else made.version
-        before = made.version
-    return min(limit + 1, head)
-
-
-def _read_commits(manifest: Manifest, first: int, last: int) -> Iterator[CommitRecord | None]:
-    read = partial(read_commit, manifest.store, manifest.folder)
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="clean-up") as pool:
-        for start in range(first, last + 1, _AT_ONCE):
-            yield from pool.map(read, range(start, min(start + _AT_ONCE, last + 1)))
 
 
 def _what_oldest_needs(

@@ -109,8 +109,12 @@ def test_the_version_that_was_current_when_the_retention_began_is_kept_if_publis
     young = Retention(retain_s=11.5 * 3600, keep_versions=1)
     assert clean_up(fresh(aged.manifest), young).oldest == 40
     aged.check_kept(40)
+    aged.live(fresh(aged.manifest).head() + 1)
+    pin(aged, aged.head.version)
+    only_the_head = Retention(retain_s=1800, keep_versions=1)
+    assert clean_up(fresh(aged.manifest), only_the_head).oldest == aged.head.version - 1
     remove_pin(aged.store, *TABLE, "iceberg")
-    assert clean_up(fresh(aged.manifest), young).oldest >= 41
+    assert clean_up(fresh(aged.manifest), young).oldest >= aged.head.version - 1
 
 
 def test_a_pin_of_another_table_version_keeps_all_of_this_one(aged: AgedTable) -> None:
