@@ -35,6 +35,7 @@ from persist.manifest import (
     TableState,
     VersionNotKept,
     apply,
+    read_pins,
     remove_pin,
     write_pin,
 )
@@ -164,11 +165,21 @@ class Publisher:
     def clean_up(self, formats: Collection[FormatName], *, retain_s: float, grace_s: float) -> int:
         """Delete metadata that no kept version needs; the number of deleted objects.
 
+        Pins are raised to the published heads, so that the next garbage collection deletes what
+        only earlier ones need, also of a table that nobody writes to any more.
+
         Raises:
             StoreError: what is deleted stays deleted; run it again.
         """
-        each = [self._followers[name].format for name in formats]
-        return sum(one.clean_up(retain_s=retain_s, grace_s=grace_s) for one in each)
+        each = [self._followers[name] for name in formats]
+        pins = read_pins(self._store, *self.key)
+        for one in each:
+            # A format that was switched off keeps its metadata, and has no pin.
+            if one.format.name in pins and (head := one.format.head()) is not None:
+                one.pinned = pins[one.format.name]
+                with suppress(VersionNotKept):  # it is lower than all that is kept
+                    self._pin(one, head.place)
+        return sum(one.format.clean_up(retain_s=retain_s, grace_s=grace_s) for one in each)
 
     def switch_off(self, name: FormatName) -> None:
         """Let garbage collection delete files of published versions once they are old.
@@ -369,6 +380,8 @@ class Publisher:
 
     def _pin(self, one: _Follower, place: Place) -> None:
         pin = Pin(place.table_version, place.version)
+        if pin == one.pinned:
+            return
         write_pin(self._store, *self.key, one.format.name, pin)
         one.pinned, one.pinned_at = pin, time.monotonic()
 

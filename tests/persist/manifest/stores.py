@@ -11,7 +11,6 @@ from typing import Any
 
 from persist.store import (
     ObjectInfo,
-    ObjectNotFound,
     ObjectStore,
     PutInfo,
     StoreError,
@@ -80,7 +79,7 @@ class FaultyStore:
         return self._do("get", path, lambda: self._inner.get(path))  # type: ignore[no-any-return]
 
     def open(self, path: str) -> Any:
-        raise ObjectNotFound(path)
+        return self._do("open", path, lambda: self._inner.open(path))
 
     def exists(self, path: str) -> ObjectInfo | None:
         return self._do("exists", path, lambda: self._inner.exists(path))  # type: ignore[no-any-return]
