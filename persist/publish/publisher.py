@@ -246,8 +246,7 @@ class Publisher:
         if head is not None and head.place.number >= place.number:
             self._check_same(one.format.name, head, place)
             one.format.publish((), retain_s=retain_s)
-            return
-        if head is None:
+        elif head is None:
             self._pin(one, place)
             self._give(one, iter([self._complete(newest, place)]), retain_s)
         else:

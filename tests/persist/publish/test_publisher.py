@@ -120,6 +120,18 @@ def test_a_pin_keeps_what_a_publisher_that_is_behind_has_published(place: Place)
     assert place.ids(2) == ([0], [0])
 
 
+def test_a_version_that_is_published_already_is_pinned_again(place: Place) -> None:
+    """Switched off and on without a commit, or off by another daemon that was slow."""
+    place.table.append(rows(1))
+    place.publish()
+    before = read_pins(place.table.store, "ns", "t")
+    for fresh in (False, True):
+        for name in FORMATS:
+            place.publisher.switch_off(name)
+        place.publish(Publisher(place.table.store, "ns", "t") if fresh else None)
+        assert read_pins(place.table.store, "ns", "t") == before
+
+
 def test_the_lag_is_counted_in_versions_and_seconds(place: Place) -> None:
     place.table.append(rows(0))
     (one, _) = place.publisher.status(FORMATS)
