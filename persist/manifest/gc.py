@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -46,7 +45,7 @@ from persist.manifest.published import Pin, lowest_pin, read_pins
 from persist.manifest.reading import Manifest, snapshot_due, write_snapshot
 from persist.manifest.retention import Retention, oldest_kept
 from persist.manifest.state import Lineage, TableState
-from persist.store import ObjectInfo
+from persist.store import ObjectInfo, delete_all
 
 # A store may date an object by the start of its upload, while its add has the time of the answer.
 # Deleted files are therefore older than refused ones: by a sixth of the grace, at most this.
@@ -219,9 +218,6 @@ def _what_oldest_needs(
     return loader.base[0], {loader.base, *loader.replayed, *lineage}, None
 
 
-_DELETERS = 8
-
-
 class Deleted(msgspec.Struct, frozen=True):
     """How many objects of one kind were deleted, and the sum of their sizes in bytes."""
 
@@ -343,10 +339,8 @@ def carry_out(manifest: Manifest, plan: CleanUpPlan, state: TableState) -> Clean
         # Invariant: ascending, each deleted before the next. A writer that creates a commit again
         # finds its parent missing and knows that it does not count.
         manifest.store.delete(info.path)
-    with ThreadPoolExecutor(_DELETERS, thread_name_prefix="clean-up") as pool:
-        for kind in (plan.changelogs, plan.snapshots, data):
-            for _ in pool.map(manifest.store.delete, [info.path for info in kind]):
-                pass
+    for kind in (plan.changelogs, plan.snapshots, data):
+        delete_all(manifest.store, (info.path for info in kind))
     return _report(manifest, plan, state, data, dry_run=False)
 
 

@@ -8,8 +8,8 @@
 store at start-up and reads the mark that identifies it. `s3` gives each call a deadline,
 and `s3_errors` interprets answers. `generic` also turns a remote object into a file that fetches
 only what is read. `watched` records the outcome of the requests to any store and decides whether it
-is reachable. `folders` lists folders instead of objects. `option_names` has the name of the options
-in every interface, and the earlier ones.
+is reachable. `folders` lists folders instead of objects, `deleting` deletes many objects.
+`option_names` has the name of the options in every interface, and the earlier ones.
 
 All calls block and may come from any thread. No store retries by itself, except a conflict of two
 conditional writes; callers retry by the one policy in `retry`. An object is never changed in place.
@@ -27,6 +27,7 @@ from persist.store.contract import StoreError as StoreError
 from persist.store.contract import StoreFull as StoreFull
 from persist.store.contract import StoreUnavailable as StoreUnavailable
 from persist.store.contract import StoreUnsuitable as StoreUnsuitable
+from persist.store.deleting import delete_all as delete_all
 from persist.store.folders import folders as folders
 from persist.store.opening import StoreMark as StoreMark
 from persist.store.opening import check_store as check_store

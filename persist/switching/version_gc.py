@@ -20,7 +20,6 @@ that commit has seen the record; one before it is found by the commit, and compl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import msgspec
@@ -44,7 +43,7 @@ from persist.manifest.table_versions import (
     read_gone,
     switches,
 )
-from persist.store import ObjectInfo, ObjectStore
+from persist.store import ObjectInfo, ObjectStore, delete_all
 from persist.switching.sealing import switcher
 from persist.switching.switch import load_current, versions_before
 
@@ -97,8 +96,6 @@ def _commit_nothing(manifest: Manifest) -> None:
 
 KEEP = 2
 """The number of versions kept that were current before the present one."""
-
-_DELETERS = 8
 
 
 class VersionRetention(msgspec.Struct, frozen=True):
@@ -239,7 +236,4 @@ def _delete(store: ObjectStore, infos: Sequence[ObjectInfo]) -> None:
     commits = [info for info in infos if is_commit(info.path)]
     for info in commits:
         store.delete(info.path)
-    infos = [info for info in infos if not is_commit(info.path)]
-    with ThreadPoolExecutor(_DELETERS, thread_name_prefix="clean-up") as pool:
-        for _ in pool.map(store.delete, [info.path for info in infos]):
-            pass
+    delete_all(store, (info.path for info in infos if not is_commit(info.path)))

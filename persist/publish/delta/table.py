@@ -35,7 +35,7 @@ from persist.publish.delta.checkpoint import OTHER_ROWS, checkpoint_uid, encode_
 from persist.publish.delta.schema import unsupported
 from persist.publish.format import FormatName, Head
 from persist.publish.steps import ForeignCommit, NotPublishable, Overtaken, Step
-from persist.store import AlreadyExists, ObjectStore, read_mark
+from persist.store import AlreadyExists, ObjectStore, delete_all, read_mark
 from persist.table import TableDefinition
 
 _LEAST = 10
@@ -242,6 +242,5 @@ class DeltaTable:
         if gone and log.hinted(self._store, self._folder) <= gone[-1].number:
             # Readers that follow a hint to nothing fail; without a hint they list the log.
             self._store.delete(log.hint_path(self._folder))
-        for each in gone:
-            self._store.delete(each.info.path)
+        delete_all(self._store, (each.info.path for each in gone))
         return len(gone)
