@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import chain
 
 import msgspec
@@ -46,19 +45,15 @@ from persist.publish.iceberg.metadata import (
 )
 from persist.publish.iceberg.schema import unsupported
 from persist.publish.steps import ForeignCommit, NotPublishable, Overtaken, Step, joined
-from persist.store import AlreadyExists, ObjectInfo, ObjectNotFound, ObjectStore
+from persist.store import AlreadyExists, ObjectInfo, ObjectNotFound, ObjectStore, delete_all
 from persist.table import TableDefinition
 
 FIRST_METADATA = "v"
 """Metadata files and the hint come last in a listing of the folder."""
 KEPT_METADATA = 100
 """Metadata files that clean-up leaves, besides the newest one."""
-FRESH_S = 60.0
-"""Objects written earlier than this before a commit are written again, because a clean-up may take
-them for leftovers.
-"""
 _METADATA = re.compile(r"v(\d{1,18})\.metadata\.json")
-_OURS = re.compile(r"(?:snap|manifest)-\d{20}-[0-9a-f]{16}\.avro")
+_OURS = re.compile(r"(?:snap|manifest)-(\d{20})-[0-9a-f]{16}\.avro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +191,6 @@ class IcebergTable:
         return self._head(base.published)
 
     def _commit(self, base: _Table | None, steps: Sequence[Step], retain_s: float) -> _Table:
-        uploads = _Uploads(self._store)
         before = None if base is None else base.published
         manifests = () if base is None else base.manifests
         snapshots = [] if before is None else before.snapshots
@@ -207,24 +201,22 @@ class IcebergTable:
                 snapshots, first_schema_id = [], step.definition.first_schema_id
                 step = replace(step, added=tuple(step.files()), removed=(), complete=True)
             parent = snapshots[-1] if snapshots else None
-            manifests = self._write_manifests(uploads, manifests, step)
+            manifests = self._write_manifests(manifests, step)
             listed = encode_list(
                 step.place.number,
                 None if parent is None else parent["snapshot-id"],
                 [each.file for each in manifests],
             )
-            url = self._write(uploads, "snap", step, listed)
+            url = self._write("snap", step, listed)
             done = "append" if parent is None else operation
             snapshots = [*snapshots, snapshot_json(step, done, parent, url)]
         published = next_metadata(
             before, snapshots, steps, location=self._location, retain_s=retain_s
         )
-        self._create(published, uploads)
+        self._create(published)
         return _Table(published, manifests)
 
-    def _write_manifests(
-        self, uploads: _Uploads, held: Sequence[Held], step: Step
-    ) -> tuple[Held, ...]:
+    def _write_manifests(self, held: Sequence[Held], step: Step) -> tuple[Held, ...]:
         writer = ManifestWriter(step.definition, self._location)
         try:
             planned = next_manifests(held, step, lambda each: self._files_of(each, step))
@@ -232,29 +224,28 @@ class IcebergTable:
             raise self._foreign("metadata", f"does not match the table: {exc}") from exc
         written = []
         for each in planned:
-            written.append(
-                each if isinstance(each, Held) else self._new(uploads, writer, each, step)
-            )
+            written.append(each if isinstance(each, Held) else self._new(writer, each, step))
         listed, there = sum(each.file.live for each in written), step.state.file_count
         if listed != there:
             told = f"does not match the table: it lists {listed} of {there} files"
             raise self._foreign("metadata", told)
         return tuple(written)
 
-    def _new(self, uploads: _Uploads, writer: ManifestWriter, pending: Pending, step: Step) -> Held:
+    def _new(self, writer: ManifestWriter, pending: Pending, step: Step) -> Held:
         number, spec_id, entries = step.place.number, pending.spec_id, pending.entries
         encoded = writer.encode(spec_id, number, entries)
-        url = self._write(uploads, "manifest", step, encoded.data)
+        url = self._write("manifest", step, encoded.data)
         file = writer.described(url, len(encoded.data), spec_id, number, entries)
         if file.live >= full(step) and not (step.definition.keyed or file.deleted.files):
             return Held(file)  # its content is hardly needed again
         live = (entry for entry in entries if entry.status != DELETED)
         return Held(file, {entry.file.add.path: entry.added_in for entry in live}, encoded)
 
-    def _write(self, uploads: _Uploads, kind: str, step: Step, data: bytes) -> str:
+    def _write(self, kind: str, step: Step, data: bytes) -> str:
         checksum = hashlib.sha256(data).hexdigest()[:16]
         path = f"metadata/{kind}-{step.place.number:020d}-{checksum}.avro"
-        uploads.create(f"{self._folder}/{path}", data)
+        with suppress(AlreadyExists):
+            self._store.create(f"{self._folder}/{path}", data)
         return f"{self._location}/{path}"
 
     def _files_of(self, held: Held, step: Step) -> dict[str, int]:
@@ -268,11 +259,10 @@ class IcebergTable:
                 held.added_in[files[path].path if path in files else path] = number
         return held.added_in
 
-    def _create(self, published: Published, uploads: _Uploads) -> None:
+    def _create(self, published: Published) -> None:
         """Create the metadata file: the commit."""
         k, data = published.k, msgspec.json.encode(published.content)
         path = f"{self._folder}/{metadata_path(k)}"
-        uploads.refresh()
         created = True
         try:
             self._store.create(path, data)
@@ -296,9 +286,12 @@ class IcebergTable:
 
     def _hint(self, k: int) -> None:
         """Write the number for readers that have no catalogue."""
-        if self._hinted != k:
+        while self._hinted != k:
             self._store.put(f"{self._folder}/metadata/version-hint.text", str(k).encode())
             self._hinted = k
+            # The hint of another publisher may have been replaced by this one.
+            if not self._is_newest(k) and (newest := self._newest()) is not None:
+                k = newest[0].k
 
     def clean_up(self, *, retain_s: float, grace_s: float) -> int:
         """Delete old metadata files, and lists and manifests of dropped snapshots; see ``Format``.
@@ -308,6 +301,8 @@ class IcebergTable:
         infos = list(self._store.list(f"{self._folder}/metadata/"))
         try:
             numbered = self._metadata_files(infos)
+            if self._known is not None and self._known.published.k < max(numbered, default=0):
+                self._known = None
             if self.head() is None or self._known is None:
                 return 0
         except ForeignCommit:
@@ -319,14 +314,14 @@ class IcebergTable:
             self._store.delete(path)
         needed = self._needed(published.snapshots)
         horizon = self._store.now() - timedelta(seconds=grace_s)
-        leftover = [info.path for info in infos if self._is_leftover(info, needed, horizon)]
-        for path in leftover:
-            self._store.delete(path)
+        number = published.place.number
+        leftover = [
+            info.path
+            for info in infos
+            if info.path not in needed and info.at < horizon and _is_of_earlier(info, number)
+        ]
+        delete_all(self._store, leftover)
         return len(old) + len(leftover)
-
-    def _is_leftover(self, info: ObjectInfo, needed: set[str], horizon: datetime) -> bool:
-        name = info.path.rsplit("/", 1)[1]
-        return bool(_OURS.fullmatch(name)) and info.path not in needed and info.at < horizon
 
     def _needed(self, snapshots: Sequence[Json]) -> set[str]:
         """The paths of the lists and manifests of these snapshots."""
@@ -339,30 +334,13 @@ class IcebergTable:
         return {url.removeprefix(f"{self._store.url}/") for url in needed}
 
 
-class _Uploads:
-    """The objects that one commit writes before its metadata file."""
+def _is_of_earlier(info: ObjectInfo, number: int) -> bool:
+    """Whether the object is a list or manifest that was written for ``number`` or an earlier one.
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
-        self._written: dict[str, bytes] = {}
-        self._since: float | None = None
-
-    def create(self, path: str, data: bytes) -> None:
-        """Store an object whose name follows from its content."""
-        try:
-            self._store.create(path, data)
-        except AlreadyExists:
-            self._store.put(path, data)  # an earlier attempt's, which may be old
-        self._since = self._since or time.time()
-        self._written[path] = data
-
-    def refresh(self) -> None:
-        """Write the objects again if they are no longer new."""
-        # Not the monotonic clock, which stops while a machine sleeps.
-        if self._since is None or time.time() - self._since < FRESH_S:
-            return
-        for path, data in self._written.items():
-            self._store.put(path, data)
+    Only of these it is known that no publisher is about to use them.
+    """
+    match = _OURS.fullmatch(info.path.rsplit("/", 1)[1])
+    return match is not None and int(match[1]) <= number
 
 
 def grouped(steps: Sequence[Step], *, new: bool) -> list[tuple[Operation, Step]]:

@@ -154,8 +154,8 @@ def test_a_creation_after_clean_up_has_passed_does_not_count() -> None:
     assert late.head() == head
 
 
-def test_old_objects_of_an_interrupted_publication_are_written_again() -> None:
-    """Clean-up of another publisher may take them for leftovers at any moment."""
+def test_objects_of_an_interrupted_publication_stay_until_their_version_is_published() -> None:
+    """A publisher may use them at any moment, also while another one cleans up."""
     store = AgedStore()
     built = appended(store)
     steps = built.steps()
@@ -164,9 +164,33 @@ def test_old_objects_of_an_interrupted_publication_are_written_again() -> None:
     with pytest.raises(StoreUnavailable):
         iceberg(store).publish(steps[2:3], retain_s=LONG_S)
     store.fails_at, store.age = None, timedelta(hours=2)
-    head = iceberg(store).publish(steps[2:3], retain_s=LONG_S)
     assert iceberg(store).clean_up(retain_s=LONG_S, grace_s=3600) == 0
+    head = iceberg(store).publish(steps[2:], retain_s=LONG_S)
+    assert iceberg(store).clean_up(retain_s=LONG_S, grace_s=3600) == 2, "a manifest and a list"
     assert iceberg(store).head() == head
+    assert iceberg(store).clean_up(retain_s=LONG_S, grace_s=3600) == 0
+
+
+class InterruptedStore(MemoryStore):
+    """Lets ``meanwhile`` run once, before the first write to a path with this end."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__()
+        self._end, self.meanwhile = end, list[Any]()
+
+    def _put(self, path: str, data: Any, *, only_if_absent: bool = False) -> Any:
+        if path.endswith(self._end) and self.meanwhile:
+            self.meanwhile.pop()()
+        return super()._put(path, data, only_if_absent=only_if_absent)
+
+
+def test_a_slow_publisher_does_not_leave_an_old_hint() -> None:
+    store = InterruptedStore("version-hint.text")
+    steps = appended(store).steps()
+    iceberg(store).publish(steps[:1], retain_s=LONG_S)
+    store.meanwhile = [lambda: iceberg(store).publish(steps[2:], retain_s=LONG_S)]
+    iceberg(store).publish(steps[1:2], retain_s=LONG_S)
+    assert store.get("ns/t/metadata/version-hint.text") == b"3"
 
 
 class AgedStore(MemoryStore):
