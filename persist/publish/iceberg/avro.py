@@ -100,10 +100,13 @@ def long(number: int) -> bytes:
     return bytes(parts)
 
 
-def name_of(name: str) -> str:
-    """A name that Avro accepts, as Iceberg makes it."""
+def name_of(name: str, number: int) -> str:
+    """A name that Avro accepts for a partition field, much as Iceberg makes it.
+
+    The number of the field makes a changed name unique.
+    """
     text = re.sub(r"[^A-Za-z0-9_]", lambda match: f"_x{ord(match[0]):X}", name)
-    return f"_{text}" if text[0].isdigit() else text
+    return name if text == name and not name[0].isdigit() else f"_{text}_{number}"
 
 
 def _required(name: str, number: int, kind: Any) -> dict[str, Any]:
@@ -138,7 +141,7 @@ def data_file_type(fields: Sequence[tuple[PartitionField, pa.DataType, int]]) ->
         "name": "r102",
         "fields": [
             {
-                **_optional(name_of(field.name), number, _value_type(field, kind, number)),
+                **_optional(name_of(field.name, number), number, _value_type(field, kind, number)),
                 "iceberg-field-name": field.name,
             }
             for field, kind, number in fields

@@ -165,10 +165,10 @@ class ManifestWriter:
     ) -> dict[str, Any]:
         add = file.add
         partition = {
-            avro.name_of(field.name): in_partition(
+            avro.name_of(field.name, number): in_partition(
                 result_type(field, kind), plain_partition(field, kind, value)
             )
-            for (field, kind, _), value in zip(fields, add.values, strict=True)
+            for (field, kind, number), value in zip(fields, add.values, strict=True)
         }
         return {
             "content": 0,

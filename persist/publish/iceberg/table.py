@@ -326,12 +326,15 @@ class IcebergTable:
     def _needed(self, snapshots: Sequence[Json]) -> set[str]:
         """The paths of the lists and manifests of these snapshots."""
         urls = [snapshot["manifest-list"] for snapshot in snapshots]
-        self._listed = {
-            url: self._listed.get(url) or [each.path for each in decode_list(self._read_url(url))]
-            for url in urls
-        }
+        self._listed = {url: self._listed.get(url) or self._manifests_of(url) for url in urls}
         needed = chain(urls, *self._listed.values())
         return {url.removeprefix(f"{self._store.url}/") for url in needed}
+
+    def _manifests_of(self, url: str) -> list[str]:
+        try:
+            return [each.path for each in decode_list(self._read_url(url))]
+        except ObjectNotFound:  # of an older snapshot; nobody can read that
+            return []
 
 
 def _is_of_earlier(info: ObjectInfo, number: int) -> bool:
