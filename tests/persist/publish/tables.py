@@ -33,9 +33,11 @@ from persist.manifest import (
     walk,
 )
 from persist.manifest.actions import parse_time
+from persist.parquet.encode import Pages, encode
 from persist.parquet.field_ids import with_field_ids
 from persist.parquet.reading import footer_checksum
-from persist.parquet.stats import column_stats
+from persist.parquet.sparse_rows import SparseRows
+from persist.parquet.stats import column_stats, leaves_without_nan
 from persist.partitioning import PartitionSpec, folder_of, split_batch
 from persist.publish.steps import OpenFile, Place, Step
 from persist.store import ObjectStore
@@ -93,9 +95,8 @@ class BuiltTable:
         schema = rows.schema
         if self.field_ids:
             schema = with_field_ids(schema, definition.first_schema_id)
-        sink = pa.BufferOutputStream()
-        pq.write_table(rows.cast(schema), sink, row_group_size=3, store_schema=False)
-        data = sink.getvalue()
+        pages = Pages(statistics=leaves_without_nan(SparseRows.of_table(rows)))
+        data = encode([rows.cast(schema)], {}, 3, pages)
         folder = folder_of(definition.spec, values)
         path = "/".join(p for p in ("data", folder, f"{uuid.uuid4().hex}.parquet") if p)
         put = self.store.put(self.manifest.object_path(path), data)
