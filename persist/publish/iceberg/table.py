@@ -76,12 +76,15 @@ class IcebergTable:
         self._location = f"{store.url}/{self._folder}"
         self._known: _Table | None = None
         self._hinted = 0
+        self._checked: tuple[TableDefinition, tuple[str, ...]] | None = None
         self._listed: dict[str, list[str]] = {}
         """The manifests of each list that clean-up has read."""
 
     def unsupported(self, definition: TableDefinition) -> tuple[str, ...]:
         """Why Iceberg cannot express the table; see ``Format``."""
-        return unsupported(definition)
+        if self._checked is None or self._checked[0] is not definition:
+            self._checked = definition, unsupported(definition)
+        return self._checked[1]
 
     def head(self) -> Head | None:
         """The newest published version; see ``Format``."""
