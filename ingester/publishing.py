@@ -56,6 +56,8 @@ class _Table:
 
     table: TableBuffer
     publisher: Publisher
+    cleaner: Publisher
+    """Deletes old metadata, which takes minutes on some stores: publishing does not wait for it."""
     formats: tuple[FormatName, ...] = ()
     leaving: set[FormatName] = field(default_factory=set)
     """Formats that were switched off."""
@@ -172,7 +174,8 @@ class Publishing:
         if one is None:
             if not formats:
                 return
-            one = _Table(table, Publisher(self._catalog.store, *table.key))
+            store = self._catalog.store
+            one = _Table(table, Publisher(store, *table.key), Publisher(store, *table.key))
             self._tables[table.key] = one
         if formats != one.formats:
             self._switch(one, formats)
@@ -239,15 +242,12 @@ class Publishing:
             return 0
         of = self._settings.manifest
         call = partial(
-            one.publisher.clean_up, one.formats, retain_s=of.retain, grace_s=of.orphan_grace
+            one.cleaner.clean_up, one.formats, retain_s=of.retain, grace_s=of.orphan_grace
         )
         try:
-            async with one.lock:
-                return await self._in_thread(call)
+            return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
         except ForeignCommit:
             return 0  # the status says so
-        finally:
-            self._plan(one)
 
     async def _look(self) -> None:
         every_s = LOOKS_EVERY * self._settings.manifest.refresh
