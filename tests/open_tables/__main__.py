@@ -18,7 +18,7 @@ import pyarrow.flight as fl
 
 from persist.store import open_store
 from tests.drivers.daemon import Daemon
-from tests.open_tables import campaign, processes
+from tests.open_tables import campaign, page, processes
 from tests.open_tables.checking import Checker
 from tests.open_tables.engines import IN_PROCESS, Engine
 from tests.open_tables.publishing import make
@@ -41,6 +41,9 @@ def main() -> int:
         engines = list(_engines(stack, asked.engines.split(","), trino=asked.trino))
         if asked.tables != "-":
             faults += read_all(folder / "tables", engines, asked.tables.split(","))
+            sparks = [one for one in engines if isinstance(one, processes.EngineProcess)]
+            sparks = [one for one in sparks if one.name.startswith("spark")]
+            faults += page.attach(folder / "page", sparks, trino=asked.trino)
         if asked.seconds:
             told = campaign.run(folder / "campaign", engines, asked.seconds, asked.seed)
             print(told.text(), flush=True)

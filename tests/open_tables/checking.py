@@ -50,7 +50,7 @@ class Checker:
             # Iceberg begins without earlier snapshots after a table was defined again.
             if format == "delta" or version.first_schema_id == last.first_schema_id:
                 yield version.number, ()
-        for terms in table.filters if engine.filters else ():
+        for terms in table.filters:
             yield None, terms
 
     def _fault(

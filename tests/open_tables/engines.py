@@ -39,8 +39,6 @@ class Engine(Protocol):
 
     name: str
     formats: tuple[FormatName, ...]
-    filters: bool
-    """Whether filters are tried; see ``limits``."""
 
     def rows(self, place: Place, version: int | None = None, terms: Terms = ()) -> pa.Table:
         """The rows of a version, the newest by default, for which the terms hold."""
@@ -52,7 +50,6 @@ class PyIceberg:
 
     name = "pyiceberg"
     formats: tuple[FormatName, ...] = ("iceberg",)
-    filters = True
 
     def rows(self, place: Place, version: int | None = None, terms: Terms = ()) -> pa.Table:
         table = static_table(place)
@@ -79,7 +76,6 @@ class PolarsIceberg:
     """Polars' ``scan_iceberg``, by its own reader or by pyiceberg's."""
 
     formats: tuple[FormatName, ...] = ("iceberg",)
-    filters = True
 
     def __init__(self, reader: str) -> None:
         self.name = f"polars {reader}"
@@ -103,7 +99,6 @@ class PolarsDelta:
 
     name = "polars"
     formats: tuple[FormatName, ...] = ("delta",)
-    filters = True
 
     def rows(self, place: Place, version: int | None = None, terms: Terms = ()) -> pa.Table:
         import polars as pl
@@ -117,7 +112,6 @@ class DeltaLake:
 
     name = "deltalake"
     formats: tuple[FormatName, ...] = ("delta",)
-    filters = True
 
     def rows(self, place: Place, version: int | None = None, terms: Terms = ()) -> pa.Table:
         from deltalake import DeltaTable, QueryBuilder
@@ -133,7 +127,6 @@ class DeltaLakeArrow:
 
     name = "deltalake pyarrow"
     formats: tuple[FormatName, ...] = ("delta",)
-    filters = False
 
     def rows(self, place: Place, version: int | None = None, terms: Terms = ()) -> pa.Table:
         from deltalake import DeltaTable

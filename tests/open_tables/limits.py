@@ -2,10 +2,6 @@
 
 A limit is a fault of an engine that our metadata cannot help. Reads that are not listed return
 every value, and a listed limit that no read runs into any more fails the tests.
-
-Filters on deltalake's data set for pyarrow are not tried at all: it takes an unknown bound of a
-column for a bound that excludes every row, also in tables that deltalake itself wrote
-(`test_a_data_set_of_deltalake_loses_rows_of_files_without_bounds`).
 """
 
 from __future__ import annotations
@@ -37,11 +33,24 @@ _EPOCH = (
     "prunes by truncated instead of floored times, so `=` with a time shortly before 1970 finds"
     " nothing in partitions by year, month, day or hour"
 )
+_UNBOUNDED = (
+    "takes an unknown bound of a column, as of infinities, for one that excludes every row, in its"
+    " own tables too (test_a_data_set_of_deltalake_loses_rows_of_files_without_bounds)"
+)
+_MILLISECONDS = "reads instants of Delta in milliseconds, as its documentation says"
 LIMITS: tuple[Limit, ...] = (
     Limit("pyiceberg", "iceberg", "column 'sl'", _NULL_LISTS, ("every_type",)),
     Limit("polars pyiceberg", "iceberg", "column 'sl'", _NULL_LISTS, ("every_type",)),
     Limit("duckdb", "iceberg", "0 rows, wanted 2", _EPOCH, ("by_month", "by_day"), "t"),
     Limit("duckdb", "iceberg", "0 rows, wanted 2", _EPOCH, ("by_day",), "wall"),
+    Limit("deltalake pyarrow", "delta", "0 rows, wanted 10", _UNBOUNDED, ("evolved",), "a"),
+    Limit("deltalake pyarrow", "delta", "1 rows, wanted 2", _UNBOUNDED, ("every_type",), "f64"),
+    Limit("deltalake pyarrow", "delta", " rows, wanted ", _UNBOUNDED, ("extremes",), "f"),
+    Limit("deltalake pyarrow", "delta", "1 rows, wanted 2", _UNBOUNDED, ("extremes",), "f32"),
+    Limit("trino", "delta", "timestamp[us, tz=UTC]", _MILLISECONDS),
+    Limit("trino", "delta", "Invalid isoformat string: '+10000", _MILLISECONDS),
+    Limit("trino", "delta", " rows, wanted ", _MILLISECONDS, filtered="time"),
+    Limit("trino", "delta", " rows, wanted ", _MILLISECONDS, filtered="t"),
 )
 
 

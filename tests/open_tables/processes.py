@@ -36,8 +36,6 @@ class EngineFailed(Exception):
 class EngineProcess:
     """An engine behind a pipe; use it in ``with``."""
 
-    filters = True
-
     def __init__(
         self,
         name: str,

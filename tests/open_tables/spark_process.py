@@ -77,12 +77,18 @@ class Reader:
             (row,) = found.selectExpr(*asked).toArrow().to_pylist()
             shown = {name: one if isinstance(one, int) else str(one) for name, one in row.items()}
             return {"rows": [shown], "seconds": time.perf_counter() - began}
+        for name, value in request.get("conf", {}).items():
+            self._session.conf.set(name, value)
+        if (line := request.get("python")) is not None:
+            names: dict[str, Any] = {"spark": self._session}
+            exec(line, names)
+            return {"rows": names["rows"].count()}
         if (query := request.get("query")) is not None:
             return {"rows": self._session.sql(query).toArrow().to_pylist()}
-        version, iceberg = request["version"], request["format"] == "iceberg"
+        version = request["version"]
         reader = self._session.read.format(request["format"])
         if version is not None:
-            reader = reader.option("snapshot-id" if iceberg else "versionAsOf", version)
+            reader = reader.option("versionAsOf", version)
         return reader.load(request["url"]).where(request["where"]).toArrow()
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.client import Client
+from persist.compaction import TARGET_FILE_BYTES, InProcess, Rewriting, plan_compaction
 from persist.manifest import Manifest
 from persist.store import ObjectStore
 from persist.switching import roll_back, switch_version
@@ -27,7 +28,7 @@ from tests.open_tables.terms import Term, Terms
 
 FOLDERS = ["a/b c%é", "", None, "007", "7", "null", "x=y", "a%2Fb", "+1 ?#&", "ü" * 20]
 """Values of an identity partition that are hard to encode, or easy to confuse."""
-LONG = ["z" * 300, "é" * 300, "\U0010ffff" * 40, "a" * 299 + "b", "a" * 300]
+LONG = ["z" * 300, "é" * 300, "\U0010fffd" * 40, "a" * 299 + "b", "a" * 300]
 """Bounds of these must be cut, and the upper one rounded up."""
 NOON = dt.datetime.fromtimestamp(NOON_US // 1_000_000, dt.UTC)
 FAR_US = [-62_135_596_800_000_000, -1, 0, 1, -86_400_000_001, 253_402_300_799_999_999, NOON_US,
@@ -49,6 +50,13 @@ class World:
         """Write batches and flush them."""
         put(self.client, table, *batches)
         persist(self.client, table)
+
+    def compact(self, table: Table) -> None:
+        """Merge the small files of a table, which must have some."""
+        runner = InProcess(self.store, 256 << 20)
+        rewriting = Rewriting(Manifest(self.store, *table), runner, TARGET_FILE_BYTES)
+        report = rewriting.run([plan_compaction])
+        assert report.files_after < report.files_before
 
 
 Maker = Callable[[World, Table], Iterator[None]]
@@ -199,6 +207,31 @@ def evolved(world: World, table: Table) -> Iterator[None]:
         numbers = pa.array(range(count * 10, count * 10 + 10), pa.int64())
         world.write(table, pa.record_batch({"n": numbers, **columns}))
         yield
+
+
+def compacted(world: World, table: Table) -> Iterator[None]:
+    """Small files of three days, merged twice, with rows in between."""
+    for first in range(0, 150, 30):
+        world.write(table, events(first, 30, days=3))
+    yield
+    world.compact(table)
+    yield
+    world.write(table, events(150, 60, days=3))
+    yield
+    world.compact(table)
+    yield
+
+
+def odd_names(world: World, table: Table) -> Iterator[None]:
+    """Columns and partitions whose names are hard to quote or to encode."""
+    names = ["a b", "a.b", "é", "select", "x=y", "1st", "Upper", "semi;colon"]
+    numbers = range(12)
+    columns = {name: pa.array([f"{name} {n % 3}" for n in numbers]) for name in names}
+    batch = pa.record_batch({"n": pa.array(numbers, pa.int64()), **columns})
+    spec = ["identity(a b)", "bucket(2, é)"]
+    create(world.client, table, batch.schema, partition_by=spec)
+    world.write(table, batch)
+    yield
 
 
 def switched(world: World, table: Table) -> Iterator[None]:
@@ -423,6 +456,15 @@ MAKERS: Mapping[str, tuple[Maker, list[Terms]]] = {
     "evolved": (
         evolved,
         [(Term("a", "null"),), (Term("d", "=", -0.5),), (Term("b", "=", True), Term("n", ">", 55))],
+    ),
+    "compacted": (compacted, _days()),
+    "odd_names": (
+        odd_names,
+        [
+            (Term("a b", "=", "a b 1"),),
+            (Term("é", "=", "é 2"), Term("select", "=", "select 2")),
+            (Term("Upper", ">", "Upper 1"),),
+        ],
     ),
     "switched": (switched, _days()),
     "defined_again": (defined_again, [(Term("v", "=", "new"),), (Term("v", "=", "text 7"),)]),

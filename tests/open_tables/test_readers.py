@@ -95,4 +95,4 @@ def test_a_data_set_of_deltalake_loses_rows_of_files_without_bounds(tmp_path: Pa
     more = pa.table({"n": [3], "a": ["x"]})
     deltalake.write_deltalake(tmp_path, more, mode="append", schema_mode="merge")
     rows = deltalake.DeltaTable(tmp_path).to_pyarrow_dataset()
-    assert len(rows.to_table(filter=ds.field("a").is_null())) == 0, "fixed: try filters again"
+    assert len(rows.to_table(filter=ds.field("a").is_null())) == 0, "fixed: see limits"

@@ -76,7 +76,6 @@ class Trino:
 
     name = "trino"
     formats: tuple[FormatName, ...] = ("iceberg", "delta")
-    filters = True
 
     def __init__(self, rest_uri: str | None = None) -> None:
         found = java()
@@ -169,8 +168,6 @@ class Trino:
         if name not in self._registered:
             url, _, number = location.partition("#")
             file = f", 'v{number.strip()}.metadata.json'" if number else ""
-            # A location with three slashes, as Hadoop writes local files.
-            url = url.replace("file:///", "file:/")
             self.run(f"CALL {place.format}.system.register_table('open', '{name}', '{url}'{file})")
             self._registered.add(name)
         return f"{place.format}.open.{name}"
