@@ -25,6 +25,7 @@ from persist.publish.iceberg.schema import (
     specs_of,
 )
 from persist.publish.steps import Place, Step
+from persist.table import TableDefinition
 
 Operation = Literal["append", "overwrite", "replace", "delete"]
 Json = dict[str, Any]
@@ -186,16 +187,8 @@ def next_metadata(
         "location": location,
         "last-sequence-number": step.place.number,
         "last-updated-ms": at_ms,
-        "last-column-id": last_column_id(definition),
-        "current-schema-id": definition.schema_id,
         "schemas": _schemas(before, kept, steps),
-        "default-spec-id": definition.spec_id,
-        "partition-specs": [spec_json(definition, spec_id) for spec_id in specs_of(definition)],
-        "last-partition-id": max(
-            partition_ids(definition).values(), default=FIRST_PARTITION_ID - 1
-        ),
-        "default-sort-order-id": 0,
-        "sort-orders": [{"order-id": 0, "fields": []}],
+        **_layout(definition),
         "properties": {
             **{_KEY + name: text for name, text in _facts_of(k, step).items()},
             "schema.name-mapping.default": msgspec.json.encode(name_mapping(definition)).decode(),
@@ -212,6 +205,19 @@ def next_metadata(
         "metadata-log": _metadata_log(before, location),
     }
     return Published(k, step.place, at_ms, definition.first_schema_id, content)
+
+
+def _layout(definition: TableDefinition) -> Json:
+    """The current schema, the partition specs, and the sort order, which is none."""
+    return {
+        "last-column-id": last_column_id(definition),
+        "current-schema-id": definition.schema_id,
+        "default-spec-id": definition.spec_id,
+        "partition-specs": [spec_json(definition, spec_id) for spec_id in specs_of(definition)],
+        "last-partition-id": max((FIRST_PARTITION_ID - 1, *partition_ids(definition).values())),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+    }
 
 
 def _table_uuid(before: Published | None, step: Step, location: str) -> str:
