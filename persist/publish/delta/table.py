@@ -173,6 +173,10 @@ class DeltaTable:
         """Publish the step after the head."""
         described = description.digest != tail.digest
         nbytes = self._commit(step, description, described=described)
+        if not self._store.exists(log.commit_path(self._folder, tail.head.place.number)):
+            # The log was moved away, or cleaned up: nothing leads to this commit.
+            self._tail = None
+            raise Overtaken
         return _Tail(
             self._head_of(step.place.number, commit_info(step, description)),
             description.digest,

@@ -229,6 +229,21 @@ def test_a_log_that_readers_cannot_read_has_no_head_until_the_next_complete_step
             store.delete(info.path)
 
 
+def test_a_log_that_is_moved_away_while_a_publisher_runs_begins_again(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    table = appended(store)
+    steps = table.steps()
+    running = DeltaTable(store, "ns", "t")
+    running.publish(steps[:-1], retain_s=0)
+    for info in list(store.list(LOG)):
+        store.delete(info.path)
+    with pytest.raises(Overtaken):
+        running.publish(steps[-1:], retain_s=0)
+    assert running.head() is None
+    assert running.publish([complete(steps[-1])], retain_s=0).place == steps[-1].place
+    check_read("deltalake", root_of(store), steps[-1], table.rows())
+
+
 def test_a_commit_says_which_manifest_version_it_is(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     table = compacted(store)
