@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 
 from ingester.config.settings import Settings
 from ingester.config.units import parse_duration
-from persist.manifest import Manifest, Proposal, WriterIdentity, commit
+from persist.manifest import Manifest, Proposal, WriterIdentity, commit, read_pins
 from persist.publish.format import FORMATS, FormatName
 from persist.publish.publisher import FormatStatus, Publisher
 from persist.table import TableDefinition
@@ -50,8 +50,8 @@ def run_publish(
     retain_s = tables.settings.manifest.retain
     act: Callable[[Manifest], list[FormatStatus]] = {
         "now": lambda each: _publish(each, asked or _formats_of(each, tables.settings), retain_s),
-        "on": lambda each: _switch_on(each, asked or FORMATS, max_age, retain_s),
-        "off": lambda each: _switch_off(each, asked or FORMATS),
+        "on": lambda each: _switch_on(each, asked or FORMATS, max_age, tables.settings),
+        "off": lambda each: _switch_off(each, asked or FORMATS, tables.settings),
         "status": lambda each: _status(each, asked or FORMATS, tables.settings),
     }[verb]
     found = tables.each(lambda each: (each, act(each)))
@@ -108,7 +108,10 @@ def _status(
 
 
 def _switch_on(
-    manifest: Manifest, formats: Collection[FormatName], max_age: str | None, retain_s: float
+    manifest: Manifest,
+    formats: Collection[FormatName],
+    max_age: str | None,
+    settings: Settings,
 ) -> list[FormatStatus]:
     """Switch on the formats that can express the table, and publish it."""
     publisher = _publisher(manifest)
@@ -116,12 +119,14 @@ def _switch_on(
     able = [name for name in formats if not publisher.unsupported(name, definition)]
     if able:
         max_age_s = None if max_age is None else _seconds(max_age)
-        _change(manifest, set(able), set(), max_age_s)
-    return publisher.publish(formats, retain_s=retain_s)
+        _change(manifest, settings, set(able), set(), max_age_s)
+    return publisher.publish(formats, retain_s=settings.manifest.retain)
 
 
-def _switch_off(manifest: Manifest, formats: Collection[FormatName]) -> list[FormatStatus]:
-    _change(manifest, set(), set(formats))
+def _switch_off(
+    manifest: Manifest, formats: Collection[FormatName], settings: Settings
+) -> list[FormatStatus]:
+    _change(manifest, settings, set(), set(formats))
     publisher = _publisher(manifest)
     for name in formats:
         publisher.switch_off(name)
@@ -129,12 +134,16 @@ def _switch_off(manifest: Manifest, formats: Collection[FormatName]) -> list[For
 
 
 def _change(
-    manifest: Manifest, on: set[FormatName], off: set[FormatName], max_age_s: float | None = None
+    manifest: Manifest,
+    settings: Settings,
+    on: set[FormatName],
+    off: set[FormatName],
+    max_age_s: float | None = None,
 ) -> None:
-    """Commit the property with these formats switched on and off."""
+    """Commit the property with these formats switched on and off, and the others as they are."""
     state = manifest.load()
     definition = TableDefinition.of_state(state)
-    wanted_now = (set(definition.publish or ()) | on) - off
+    wanted_now = (_published_now(manifest, definition, settings) | on) - off
     formats = tuple(name for name in FORMATS if name in wanted_now)
     wanted = replace(
         definition,
@@ -144,6 +153,14 @@ def _change(
     if wanted != definition:
         writer = WriterIdentity("_publish", uuid.uuid4().hex[:16], 0)
         commit(manifest, state, Proposal([wanted.properties_action()]), writer)
+
+
+def _published_now(manifest: Manifest, definition: TableDefinition, settings: Settings) -> set[str]:
+    if definition.publish is not None:
+        return set(definition.publish)
+    # Settings decide, and those of the daemons may not be known here: a pin shows what they did.
+    pinned = read_pins(manifest.store, manifest.namespace, manifest.table)
+    return {*settings.formats_of(manifest.namespace, manifest.table, None), *pinned}
 
 
 def _seconds(text: str) -> float:
@@ -197,4 +214,5 @@ def _facts(one: FormatStatus) -> dict[str, Any]:
 def _behind(one: dict[str, Any]) -> str:
     if not one["versions_behind"]:
         return "up to date"
-    return f"{one['versions_behind']:,} versions, {one['seconds_behind']:.0f} s"
+    count = one["versions_behind"]
+    return f"{count:,} version{'' if count == 1 else 's'}, {one['seconds_behind']:.0f} s"

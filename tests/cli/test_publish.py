@@ -77,6 +77,24 @@ def test_a_table_is_published_switched_on_and_off(place: Place) -> None:
     assert list(read_pins(place.table.store, "ns", "t")) == ["iceberg"]
 
 
+def test_one_format_of_a_table_that_settings_publish_is_switched_without_the_other(
+    place: Place,
+) -> None:
+    (place.folder / "ingester.toml").write_text('[publish]\nformats = ["iceberg", "delta"]\n')
+    place.run(place.url, "--config", "ingester.toml")
+    assert place.definition().publish is None
+    place.run("off", place.url, "ns", "t", "--format", "delta")
+    assert place.definition().publish == ("iceberg",)
+    place.run("on", place.url, "ns", "t", "--format", "delta")
+    assert place.definition().publish == ("iceberg", "delta")
+
+
+def test_formats_of_the_settings_that_are_not_published_yet_stay_on(place: Place) -> None:
+    (place.folder / "ingester.toml").write_text('[publish]\nformats = ["iceberg", "delta"]\n')
+    place.run("off", place.url, "ns", "t", "--format", "delta", "--config", "ingester.toml")
+    assert place.definition().publish == ("iceberg",)
+
+
 @pytest.mark.parametrize(
     ("name", "folder", "object"),
     [
