@@ -29,6 +29,8 @@ import pyarrow as pa
 from persist.manifest import Add, ColumnStats
 
 _EPOCH = dt.datetime(1970, 1, 1)
+_LAST = (dt.datetime.max - _EPOCH) // dt.timedelta(microseconds=1)
+"""Many tables have this time as the end of what has no end yet; rounded up it is no time."""
 _DAY_ZERO = dt.date(1970, 1, 1).toordinal()
 _UNKNOWN = ColumnStats()
 _encode = msgspec.json.Encoder().encode
@@ -104,12 +106,14 @@ def _instant(value: int | None, other: int | None, upper: bool) -> str | None:
 def _wall_clock(value: int | None, other: int | None, upper: bool) -> str | None:
     if value is None:
         return None
-    milliseconds = -(-value // 1000) if upper else value // 1000
+    rounded = -(-value // 1000) * 1000 if upper else value // 1000 * 1000
+    if value <= _LAST < rounded:
+        rounded = _LAST
     try:
-        moment = _EPOCH + dt.timedelta(milliseconds=milliseconds)
+        moment = _EPOCH + dt.timedelta(microseconds=rounded)
     except OverflowError:
         return None
-    return moment.isoformat(timespec="milliseconds")
+    return moment.isoformat(timespec="microseconds" if rounded == _LAST else "milliseconds")
 
 
 def _date(value: int | None, other: int | None, upper: bool) -> str | None:
