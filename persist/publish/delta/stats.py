@@ -51,8 +51,10 @@ class StatsWriter:
     def text(self, add: Add) -> str:
         """The ``stats`` of a file."""
         lows, highs, nulls = {}, {}, {}
+        # A column without statistics came after the file, which has those of all its columns.
+        absent = ColumnStats(nulls=add.rows) if add.stats else _UNKNOWN
         for name, bound in self._columns:
-            found = add.stats.get(name, _UNKNOWN)
+            found = add.stats.get(name, absent)
             if found.nulls is not None:
                 nulls[name] = found.nulls
             if bound is None or found.nulls is None or found.nulls == add.rows:

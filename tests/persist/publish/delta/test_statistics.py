@@ -25,7 +25,7 @@ from persist.parquet.stats import column_stats
 from persist.publish.delta import DeltaTable
 from persist.publish.delta.stats import StatsWriter
 from persist.store import ObjectStore, open_store
-from tests.persist.publish.delta.reading import commit_lines, publish_all, root_of
+from tests.persist.publish.delta.reading import commit_lines, complete, publish_all, root_of
 from tests.persist.publish.tables import SCHEMA, BuiltTable, appended, evolved, sample
 
 MICROSECONDS = st.integers(-(2**63), 2**63 - 1)
@@ -198,6 +198,19 @@ def test_filters_find_the_last_microsecond_of_all(tmp_path: Path, zone: str | No
             pl.col("t") >= pl.lit(value).cast(pl.Datetime("us", zone))
         )
         assert found.collect().height == expected
+
+
+def test_rows_that_are_older_than_a_column_are_found_as_null(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path))
+    table = BuiltTable(store, pa.schema([("n", pa.int64())]))
+    table.append(pa.table({"n": [1, 2]}, table.definition.schema))
+    table.add_columns(pa.field("new", pa.string()))
+    table.append(pa.table({"n": [3, 4], "new": ["x", None]}, table.definition.schema))
+    # deltalake takes a missing number of nulls for 0, until the next checkpoint has it.
+    DeltaTable(store, "ns", "t").publish([complete(table.steps()[-1])], retain_s=0)
+    dataset = deltalake.DeltaTable(root_of(store)).to_pyarrow_dataset()
+    assert dataset.count_rows(filter=ds.field("new").is_null()) == 3
+    assert dataset.count_rows(filter=ds.field("new").is_valid()) == 1
 
 
 def test_filters_skip_files(tmp_path: Path) -> None:
