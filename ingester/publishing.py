@@ -137,9 +137,9 @@ class Publishing:
         now = trio.current_time()
         return PublishStatus(
             tables=len(self._tables),
-            behind=len(self._behind),
+            behind=len({key for key, _ in self._behind}),
             seconds_behind=round(now - min(self._behind.values(), default=now), 3),
-            stopped=len(self._refused),
+            stopped=len({key for key, _ in self._refused}),
         )
 
     def of_table(self, key: TableKey) -> list[PublishedFormat]:

@@ -181,12 +181,29 @@ def _publishing(told: Mapping[str, Any]) -> list[str]:
 
 
 def _published(table: Mapping[str, Any]) -> str:
-    """Return each format of a table with its newest version, or why it is not published."""
+    """Return each format of a table with its newest version."""
     return "; ".join(
-        f"{each.get('format')} "
-        + (str(each.get("refused") or each.get("error") or "") or shown(each.get("number")))
+        f"{each.get('format')} {shown(each.get('number'))}{_hindered(each)}"
         for each in entries(table, "published")
     )
+
+
+def _hindered(published: Mapping[str, Any]) -> str:
+    if published.get("refused"):
+        return ", stopped"
+    return ", failing" if published.get("error") else ""
+
+
+def _print_unpublished(status: Mapping[str, Any]) -> None:
+    """Print why tables are not published as they should be."""
+    reasons = [
+        (f"{table.get('namespace')}/{table.get('table')}", each.get("format"), reason)
+        for table in entries(status, "tables")
+        for each in entries(table, "published")
+        if (reason := each.get("refused") or each.get("error"))
+    ]
+    if reasons:
+        print_table(["table", "format", "reason"], reasons, "\ntables that are not published")
 
 
 def _print_lists(status: Mapping[str, Any]) -> None:
@@ -205,6 +222,7 @@ def _print_lists(status: Mapping[str, Any]) -> None:
     if tables:
         headings = ["namespace", "table", "version", "in buffer", "in files"]
         print_table([*headings, *(["published"] if publishes else [])], tables, "\ntables")
+    _print_unpublished(status)
     followers = [
         (
             each.get("namespace"),

@@ -196,8 +196,8 @@ ALARMS: dict[str, Callable[[Facts], Finding]] = {
     "publish-behind": _publish_behind,
     "publish-stopped": lambda facts: _counted(
         facts.publishing.stopped,
-        "table is no longer published in an open format",
-        "tables are no longer published in an open format",
+        "table is not published in one of its open formats",
+        "tables are not published in one of their open formats",
         "warning",
     ),
     "fenced": _fenced,

@@ -204,10 +204,7 @@ class PublishedFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Publishing in open formats.
-
-    In ``behind`` and ``stopped`` a table counts once for each format.
-    """
+    """Publishing in open formats."""
 
     tables: int = 0
     """Tables that this daemon publishes."""
@@ -216,7 +213,7 @@ class PublishStatus(msgspec.Struct, frozen=True, kw_only=True):
     seconds_behind: float = 0.0
     """Age of the oldest of these versions."""
     stopped: int = 0
-    """Tables that are not published until somebody changes something."""
+    """Tables that are not published in one of their formats until somebody changes something."""
 
 
 class TableStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -152,7 +152,12 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
         {"publishing": PublishStatus(behind=1, seconds_behind=61.0)},
         "waited for 61 s",
     ),
-    ("publish-stopped", "warning", {"publishing": PublishStatus(stopped=2)}, "2 tables are no"),
+    (
+        "publish-stopped",
+        "warning",
+        {"publishing": PublishStatus(stopped=2)},
+        "2 tables are not published in one of their",
+    ),
     ("fenced", "critical", _state("fenced"), "id: this one stops"),
     ("fenced", "critical", {"superseded": True}, "stops at its next commit"),
     ("certificate", "warning", _certificate(ends_in_s=5 * 86400.0), "expires in 5 days"),
