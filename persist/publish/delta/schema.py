@@ -35,7 +35,7 @@ _UNSIGNED = {
     pa.uint8(): "int16",
     pa.uint16(): "int32",
     pa.uint32(): "int64",
-    pa.uint64(): "int64 or decimal128(20, 0)",
+    pa.uint64(): "int64 or decimal(20, 0)",
 }
 
 
@@ -93,16 +93,14 @@ def unsupported(schema: pa.Schema) -> tuple[str, ...]:
 def _remedy(kind: pa.DataType) -> str | None:
     t = pa.types
     if kind in _UNSIGNED:
-        return f"Delta has no unsigned integers: define the table again with {_UNSIGNED[kind]}"
+        return f"Delta has no unsigned integers: use {_UNSIGNED[kind]}"
     if t.is_timestamp(kind) and kind.unit != "us":
-        return (
-            "Delta's timestamps have microseconds: define the table again with timestamp_unit 'us'"
-        )
+        return "Delta's timestamps have microseconds: use timestamp_unit 'us'"
     if t.is_null(kind):
-        return "Delta needs a type: define the table again with one"
+        return "Delta needs a type: give it one"
     if t.is_decimal128(kind) or t.is_timestamp(kind) or kind in _PRIMITIVES:
         return None
-    return "Delta has no such type: define the table again with another one"
+    return "Delta has no such type: use another one"
 
 
 def has_wall_clocks(schema: pa.Schema) -> bool:

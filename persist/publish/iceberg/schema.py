@@ -32,7 +32,7 @@ _PLAIN = {
     pa.binary(): "binary",
     pa.date32(): "date",
 }
-_SIGNED = {8: "int16", 16: "int32", 32: "int64", 64: "decimal128(20, 0)"}
+_SIGNED = {8: "int16", 16: "int32", 32: "int64", 64: "int64 or decimal(20, 0)"}
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -48,12 +48,12 @@ def type_name(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind) and kind.unit == "us":
         return "timestamptz" if kind.tz else "timestamp"
     if pa.types.is_timestamp(kind):
-        raise ValueError("create the table with timestamp_unit 'us'")
+        raise ValueError("use timestamp_unit 'us'")
     if pa.types.is_unsigned_integer(kind):
-        raise ValueError(f"send it as {_SIGNED[kind.bit_width]}")
+        raise ValueError(f"use {_SIGNED[kind.bit_width]}")
     if pa.types.is_null(kind):
-        raise ValueError("its type is known with its first value; give it a type in the schema")
-    raise ValueError("send it as another type")
+        raise ValueError("give it a type")
+    raise ValueError("use another type")
 
 
 def schema_json(definition: TableDefinition) -> dict[str, Any]:

@@ -420,7 +420,7 @@ def test_columns_without_a_counterpart_are_refused_by_name() -> None:
     )
     told = unsupported(BuiltTable.definition_of(schema))
     assert [text.split("'")[1] for text in told] == ["u", "deep", "t", "nothing", "s.v"]
-    assert "has type uint32, which Iceberg lacks: send it as int64" in told[0]
+    assert "has type uint32, which Iceberg lacks: use int64" in told[0]
     assert "uint64 inside list<item: struct" in told[1]
     assert "timestamp_unit 'us'" in told[2]
     assert unsupported(BuiltTable.definition_of(SCHEMA)) == ()
