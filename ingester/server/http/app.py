@@ -64,8 +64,8 @@ Purpose = Literal["any", "query", "write"]
 _PURPOSES: dict[str, Purpose] = {"any": "any", "query": "query", "write": "write"}
 OTHER_ROUTE = "other"
 MAX_ANSWERS = 16
-"""Answers under way at a time, beside those of health. One may have a megabyte, which stays here
-while its client does not read it."""
+"""Answers under way at a time, beside those of health, and as many of the catalogue. One may have a
+megabyte, which stays here while its client does not read it."""
 _ERROR_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -123,21 +123,25 @@ class BoundedAnswers:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._places = trio.Semaphore(MAX_ANSWERS)
+        # Those wait for the store: the status must be seen while it hangs.
+        self._of_catalogue = trio.Semaphore(MAX_ANSWERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http" or scope["path"].startswith("/health/"):
             await self._app(scope, receive, send)
             return
+        of_catalogue = scope["path"].startswith(f"{ROOT}/")
+        places = self._of_catalogue if of_catalogue else self._places
         try:
-            self._places.acquire_nowait()
+            places.acquire_nowait()
         except trio.WouldBlock:
             await _saturated(scope["path"])(scope, receive, send)
             return
         try:
             await self._app(scope, receive, send)
         finally:
-            self._places.release()
+            places.release()
 
 
 def create_app(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -19,11 +22,13 @@ from pyiceberg.exceptions import (
 
 from ingester.errors import OverQuota
 from ingester.server.auth.access import Access
-from ingester.server.http.app import create_app
+from ingester.server.http.app import MAX_ANSWERS, create_app
 from ingester.server.http.entrance import Entrance
 from ingester.server.http.iceberg import ENDPOINTS, s3_defaults
 from persist.publish.publisher import Publisher
-from persist.store import ObjectStore, open_store
+from persist.store import ObjectInfo, ObjectStore, open_store
+from tests.drivers.memory_store import MemoryStore
+from tests.drivers.waiting import until
 from tests.persist.publish.tables import BuiltTable
 from tests.server.http.serving import Answer, RunningServer, TurnableSource, serving
 from tests.server.http.test_entrance import OneToken
@@ -73,6 +78,31 @@ def failed(answer: Answer) -> tuple[int, str]:
     assert set(body["error"]) == {"message", "type", "code"}
     assert body["error"]["code"] == answer.status
     return answer.status, body["error"]["type"]
+
+
+class HangingStore(MemoryStore):
+    """A store whose listings wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+
+    def list(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        self.answers.wait(60)
+        return super().list(prefix, start_after)
+
+
+def test_the_status_is_answered_while_the_store_hangs() -> None:
+    store = HangingStore()
+    with serving(TurnableSource(store=store)) as server, ExitStack() as held:
+        for _ in range(MAX_ANSWERS):
+            waiting = held.enter_context(socket.create_connection(server.address))
+            waiting.sendall(b"GET /iceberg/v1/namespaces HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        config = "/iceberg/v1/config"
+        until(lambda: server.request(config).status == 503, "requests of the catalogue to wait")
+        assert server.request("/api/status").status == 200
+        store.answers.set()
+        until(lambda: server.request(config).status == 200, "them to be answered")
 
 
 def test_pyiceberg_lists_loads_and_reads(server: RunningServer) -> None:
