@@ -126,6 +126,11 @@ def _switch_on(
 def _switch_off(
     manifest: Manifest, formats: Collection[FormatName], settings: Settings
 ) -> list[FormatStatus]:
+    name = f"{manifest.namespace}/{manifest.table}"
+    if set(formats) & set(settings.formats_of(manifest.namespace, manifest.table, ())):
+        raise CommandFailed(
+            f'the setting publish of [tables."{name}"] keeps {name} published: change it instead'
+        )
     _change(manifest, settings, set(), set(formats))
     publisher = _publisher(manifest)
     for name in formats:

@@ -95,6 +95,15 @@ def test_formats_of_the_settings_that_are_not_published_yet_stay_on(place: Place
     assert place.definition().publish == ("iceberg",)
 
 
+def test_a_table_that_its_own_setting_publishes_is_not_switched_off(place: Place) -> None:
+    (place.folder / "ingester.toml").write_text('[tables."ns/t"]\npublish = ["iceberg"]\n')
+    place.run(place.url, "--config", "ingester.toml")
+    _, told = place.run("off", place.url, "ns", "t", "--config", "ingester.toml", code=1)
+    assert 'the setting publish of [tables."ns/t"] keeps ns/t published' in told
+    assert list(read_pins(place.table.store, "ns", "t")) == ["iceberg"]
+    place.run("off", place.url, "ns", "t", "--format", "delta", "--config", "ingester.toml")
+
+
 @pytest.mark.parametrize(
     ("name", "folder", "object"),
     [
