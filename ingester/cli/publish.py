@@ -180,8 +180,9 @@ def _seconds(text: str) -> float:
 
 def _print(found: Sequence[tuple[Manifest, list[FormatStatus]]], as_json: bool) -> None:
     facts = [
-        {"namespace": manifest.namespace, "table": manifest.table} | _facts(one)
+        {"namespace": manifest.namespace, "table": manifest.table} | _facts(one, pinned)
         for manifest, statuses in found
+        for pinned in [read_pins(manifest.store, manifest.namespace, manifest.table)]
         for one in statuses
     ]
     if as_json:
@@ -206,17 +207,20 @@ def _print(found: Sequence[tuple[Manifest, list[FormatStatus]]], as_json: bool) 
                 say(told)
 
 
-def _facts(one: FormatStatus) -> dict[str, Any]:
+def _facts(one: FormatStatus, pinned: Collection[str]) -> dict[str, Any]:
     facts = asdict(one)
     del facts["head"]
     head = one.head
     return facts | {
         "version": None if head is None else head.place.number,
         "location": None if head is None else head.location,
+        "switched_off": head is not None and one.format not in pinned,
     }
 
 
 def _behind(one: dict[str, Any]) -> str:
+    if one["switched_off"]:
+        return "switched off"
     if not one["versions_behind"]:
         return "up to date"
     count = one["versions_behind"]

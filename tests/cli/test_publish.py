@@ -75,6 +75,11 @@ def test_a_table_is_published_switched_on_and_off(place: Place) -> None:
     place.run("off", place.url, "ns", "t", "--format", "delta")
     assert place.definition().publish == ("iceberg",)
     assert list(read_pins(place.table.store, "ns", "t")) == ["iceberg"]
+    found, _ = place.run("status", place.url)
+    assert [(one["format"], one["switched_off"]) for one in found] == [
+        ("iceberg", False),
+        ("delta", True),
+    ]
 
 
 def test_one_format_of_a_table_that_settings_publish_is_switched_without_the_other(
