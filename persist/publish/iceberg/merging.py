@@ -94,12 +94,18 @@ def next_manifests(held: Iterable[Held], step: Step, load: Load) -> list[Held | 
             stacks[spec_id] = _Stack(step, load)
         stacks[spec_id].push(manifest)
 
+    kept = [each for each in held if each.file.live and not step.complete]
     removed = {file.path: file for file in step.removed}
-    for each in () if step.complete else held:
-        if each.file.live:
-            push(each.file.spec_id, _without(each, removed, step, load))
+    # The newest first: compaction removes young files, and then older manifests are not read.
+    gone = [_taken_out(each, removed, step, load) for each in reversed(kept)]
     if removed:
         raise Mismatch(f"{next(iter(removed))} is removed, but no manifest lists it")
+    for each, files_gone in zip(kept, reversed(gone), strict=True):
+        spec_id = each.file.spec_id
+        if files_gone:
+            push(spec_id, Pending(spec_id, _entries(each, step, load, files_gone)))
+        else:
+            push(spec_id, each)
     for spec_id, files in _by_spec(step.added).items():
         most = full(step)
         for first in range(0, len(files), most):
@@ -116,20 +122,20 @@ def _by_spec(files: Iterable[OpenFile]) -> dict[int, list[OpenFile]]:
     return found
 
 
-def _without(held: Held, removed: dict[str, OpenFile], step: Step, load: Load) -> Held | Pending:
-    """The manifest, to be written again if it lists files of ``removed``, which it takes out."""
+def _taken_out(
+    held: Held, removed: dict[str, OpenFile], step: Step, load: Load
+) -> dict[str, OpenFile]:
+    """The files of ``removed`` that the manifest lists, by ``Add.path``; they are taken out."""
     # A manifest that was not read yet is only read if it may list one of the files.
     if held.added_in is None and not any(
         may_list(held.file, file.add, step.definition) for file in removed.values()
     ):
-        return held
+        return {}
     added_in = load(held)
     gone = {file.add.path: file for file in removed.values() if file.add.path in added_in}
-    if not gone:
-        return held
     for file in gone.values():
         del removed[file.path]
-    return Pending(held.file.spec_id, _entries(held, step, load, gone))
+    return gone
 
 
 def _entries(held: Held, step: Step, load: Load, gone: Mapping[str, OpenFile]) -> list[Entry]:

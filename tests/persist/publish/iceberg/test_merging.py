@@ -154,6 +154,19 @@ def test_a_publisher_that_starts_reads_only_manifests_of_touched_partitions() ->
     assert sum("/manifest-" in path for path in store.paths) == 1
 
 
+def test_a_publisher_that_starts_reads_the_newest_manifests_first() -> None:
+    store = Reading()
+    made, table = MadeUpTable(store, [], key=("n",)), iceberg(store)
+    table.publish([made.last], retain_s=LONG_S)
+    for _ in range(3):
+        table.publish([made.step(made.files(1_000))], retain_s=LONG_S)
+    table = iceberg(store)
+    assert table.head() is not None
+    store.paths.clear()
+    table.publish([made.step((), [list(made.last.state.files)[-1]])], retain_s=LONG_S)
+    assert sum("/manifest-" in path for path in store.paths) == 1
+
+
 class Reading(MemoryStore):
     """Records what is read."""
 
