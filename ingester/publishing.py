@@ -35,7 +35,7 @@ from persist.backoff import Backoff
 from persist.manifest import ManifestError, TableState
 from persist.publish.format import FormatName
 from persist.publish.publisher import FormatStatus, Publisher
-from persist.publish.steps import ForeignCommit, NotPublishable
+from persist.publish.steps import NotPublishable
 from persist.store import StoreError
 from persist.table import TableDefinition, TableKey
 
@@ -244,10 +244,7 @@ class Publishing:
         call = partial(
             one.cleaner.clean_up, one.formats, retain_s=of.retain, grace_s=of.orphan_grace
         )
-        try:
-            return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
-        except ForeignCommit:
-            return 0  # the status says so
+        return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
 
     async def _look(self) -> None:
         every_s = LOOKS_EVERY * self._settings.manifest.refresh

@@ -171,15 +171,16 @@ class Publisher:
         Raises:
             StoreError: what is deleted stays deleted; run it again.
         """
-        each = [self._followers[name] for name in formats]
-        pins = read_pins(self._store, *self.key)
-        for one in each:
-            # A format that was switched off keeps its metadata, and has no pin.
-            if one.format.name in pins and (head := one.format.head()) is not None:
-                one.pinned = pins[one.format.name]
-                with suppress(VersionNotKept):  # it is lower than all that is kept
-                    self._pin(one, head.place)
-        return sum(one.format.clean_up(retain_s=retain_s, grace_s=grace_s) for one in each)
+        pins, deleted = read_pins(self._store, *self.key), 0
+        for one in [self._followers[name] for name in formats]:
+            with suppress(ForeignCommit):  # publishing says so
+                # A format that was switched off keeps its metadata, and has no pin.
+                if one.format.name in pins and (head := one.format.head()) is not None:
+                    one.pinned = pins[one.format.name]
+                    with suppress(VersionNotKept):  # it is lower than all that is kept
+                        self._pin(one, head.place)
+                deleted += one.format.clean_up(retain_s=retain_s, grace_s=grace_s)
+        return deleted
 
     def switch_off(self, name: FormatName) -> None:
         """Let garbage collection delete files of published versions once they are old.

@@ -120,6 +120,20 @@ def test_a_pin_keeps_what_a_publisher_that_is_behind_has_published(place: Place)
     assert place.ids(2) == ([0], [0])
 
 
+def test_metadata_of_others_in_one_format_does_not_hinder_clean_up_of_the_other(
+    place: Place,
+) -> None:
+    place.publish()
+    for n in range(25):
+        place.table.append(rows(n))
+    place.publish()
+    store = place.table.store
+    store.create("ns/t/metadata/0-theirs.metadata.json", b"{}")
+    log = len(list(store.list("ns/t/_delta_log/")))
+    assert Publisher(store, "ns", "t").clean_up(FORMATS, retain_s=0, grace_s=0) > 0
+    assert len(list(store.list("ns/t/_delta_log/"))) < log
+
+
 def test_a_version_that_is_published_already_is_pinned_again(place: Place) -> None:
     """Switched off and on without a commit, or off by another daemon that was slow."""
     place.table.append(rows(1))
