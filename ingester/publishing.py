@@ -25,7 +25,7 @@ import trio
 
 from ingester.buffer import TableBuffer
 from ingester.config.settings import Settings
-from ingester.errors import BadRequest
+from ingester.errors import BadRequest, IngesterError
 from ingester.observability.metrics import Metrics
 from ingester.observability.status import PublishedFormat, PublishStatus
 from ingester.registering import CatalogEntries
@@ -34,9 +34,11 @@ from ingester.tables.opening import Shared, TableParts
 from persist.backoff import Backoff
 from persist.manifest import ManifestError, TableState
 from persist.publish.format import FormatName
+from persist.publish.listing import pinned_tables
 from persist.publish.publisher import FormatStatus, Publisher
 from persist.publish.steps import NotPublishable
-from persist.store import StoreError
+from persist.store import ObjectStore, StoreError
+from persist.switching import load_current
 from persist.table import TableDefinition, TableKey
 
 log = structlog.get_logger(__name__)
@@ -220,6 +222,7 @@ class Publishing:
         async with trio.open_nursery() as nursery:
             for _ in range(THREADS):
                 nursery.start_soon(self._work)
+            nursery.start_soon(self._open_published)
             nursery.start_soon(self._look)
             if self._entries is not None:
                 nursery.start_soon(self._entries.run)
@@ -245,6 +248,22 @@ class Publishing:
             one.cleaner.clean_up, one.formats, retain_s=of.retain, grace_s=of.orphan_grace
         )
         return await trio.to_thread.run_sync(call, abandon_on_cancel=True)
+
+    async def _open_published(self) -> None:
+        """Open the published tables that this daemon has written: it may have stopped before it
+        published their last versions.
+        """
+        backoff = Backoff(RETRY_FIRST_S, RETRY_CAP_S, self._random)
+        own = partial(written_by, self._catalog.store, self._settings.id)
+        while True:
+            try:
+                for key in await self._in_thread(own):
+                    await self._catalog.open(*key)
+            except (*_FAILURES, IngesterError) as exc:
+                log.warning("published tables not opened", error=str(exc), runbook="store-away")
+                await trio.sleep(backoff.next_s())
+            else:
+                return
 
     async def _look(self) -> None:
         every_s = LOOKS_EVERY * self._settings.manifest.refresh
@@ -348,6 +367,11 @@ class Publishing:
     async def _in_thread(self, call: Callable[[], T]) -> T:
         # Abandoned at a stop: what the thread leaves undone, the next publisher does.
         return await trio.to_thread.run_sync(call, limiter=self._limiter, abandon_on_cancel=True)
+
+
+def written_by(store: ObjectStore, ingester_id: str) -> list[TableKey]:
+    """The tables of a store that are published, and that this daemon has written. Blocks."""
+    return [key for key in pinned_tables(store) if ingester_id in load_current(store, *key).writers]
 
 
 def _log_failure(one: _Table, error: str, name: FormatName | None = None) -> None:

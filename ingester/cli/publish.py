@@ -135,6 +135,7 @@ def _switch_off(
     publisher = _publisher(manifest)
     for name in formats:
         publisher.switch_off(name)
+    say(f"{manifest.namespace}/{manifest.table}: no longer published as {', '.join(formats)}")
     return []
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from persist.manifest import read_pins
 from persist.manifest.paths import is_name, pin_path
 from persist.publish.format import Head
 from persist.publish.iceberg import IcebergTable
 from persist.store import ObjectStore, folders
+from persist.table import TableKey
 
 _READERS = 8
 
@@ -35,6 +37,19 @@ def published_tables(store: ObjectStore, namespace: str) -> list[str]:
     with ThreadPoolExecutor(_READERS, thread_name_prefix="published") as pool:
         published = pool.map(partial(is_published, store, namespace), found)
         return [name for name, is_one in zip(found, published, strict=True) if is_one]
+
+
+def pinned_tables(store: ObjectStore) -> list[TableKey]:
+    """The tables of a store that are published in any format, sorted."""
+    keys = [
+        (namespace, table)
+        for namespace in namespaces(store)
+        for table in sorted(folders(store, f"{namespace}/"))
+        if is_name(table)
+    ]
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="published") as pool:
+        pins = pool.map(lambda key: read_pins(store, *key), keys)
+        return [key for key, found in zip(keys, pins, strict=True) if found]
 
 
 def is_published(store: ObjectStore, namespace: str, table: str) -> bool:

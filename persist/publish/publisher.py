@@ -259,9 +259,10 @@ class Publisher:
 
     def _checked_head(self, one: _Follower, newest: TableState) -> Head | None:
         """The head, if the format can express the table."""
+        head = one.read_head()
         if reasons := one.format.unsupported(self._definition(newest)):
             raise NotPublishable(one.format.name, self.key, reasons)
-        return one.read_head()
+        return head
 
     def _give(self, one: _Follower, steps: Iterator[Step], retain_s: float) -> None:
         while some := list(islice(steps, AT_ONCE)):

@@ -246,3 +246,17 @@ def test_old_metadata_is_deleted_by_garbage_collection(tmp_path: Path) -> None:
         until(lambda: not oldest.exists(), "old metadata to go")
         assert seen_by_others(daemon) == [list(range(13))] * 2
         assert b"published metadata cleaned" in daemon.stderr_file.read_bytes()
+
+
+def test_a_daemon_that_starts_publishes_what_it_left_without_being_asked(tmp_path: Path) -> None:
+    with Daemon.start(tmp_path / "data", **QUICK) as daemon, fl.connect(daemon.flight) as client:
+        version = write(client, 0, 2)
+        until_published(client, "iceberg", "delta", version=version)
+        daemon.kill()
+    # What a daemon does that stops while it cannot publish.
+    with daemon.again(**QUICK | {"publish__formats": "[]"}) as again:
+        with fl.connect(again.flight) as client:
+            write(client, 2, 2)
+        again.terminate()
+    with daemon.again(**QUICK) as again:
+        until(lambda: seen_by_others(again) == [[0, 1, 2, 3]] * 2, "all versions are published")
