@@ -79,7 +79,7 @@ class Entrance:
             raise TurnedAway(
                 421,
                 "invalid",
-                f"this daemon is not asked by the name {shown}: name it in http.hosts if it is",
+                f"host name {shown} is not accepted; if it is the daemon's, add it to http.hosts",
             )
 
     async def _permit(self, request: Request, asked: str) -> Permit:
