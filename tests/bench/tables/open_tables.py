@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,6 +53,8 @@ _FIRST_DAY = dt.date(2026, 1, 1)
 _FILES_OF_A_DAY = 1_000
 _DAY_S = 86_400.0
 _WRITERS, _BATCH_ROWS = 8, 10_000
+_FLUSHES = {"persist__max_age": "500ms", "persist__queue_bytes": "8GiB"}
+"""Writers at full speed; a queue that holds what flushes do not take in time."""
 _DEFINITION = TableDefinition(
     pa.schema(
         [
@@ -65,16 +67,16 @@ _DEFINITION = TableDefinition(
 READING = ["engine", "job", "of", "seconds", "of parquet"]
 
 
-def run(bench: Bench) -> list[Table]:
+def run(bench: Bench) -> Iterator[Table]:
     """Measure publishing, opening, writers beside it, and scans."""
     stores = [_Published(bench, files) for files in bench.effort.open_files]
-    tables = [_publishing(bench, stores), _beside(bench)]
+    yield _publishing(bench, stores)
+    yield _beside(bench)
     with ExitStack() as stack:
         engines = _engines(bench, stack)
-        tables.append(_opening(bench, stores[-1], engines))
+        yield _opening(bench, stores[-1], engines)
         if engines and bench.effort.open_rows:
-            tables.append(_reading(bench, engines))
-    return tables
+            yield _reading(bench, engines)
 
 
 class _Published:
@@ -204,7 +206,7 @@ def _beside(bench: Bench) -> Table:
             for formats in rates if repeat % 2 else reversed(list(rates)):
                 bench.say(f"writers beside {formats or 'nothing'}, repeat {repeat + 1}")
                 settings = {"publish__formats": formats} if formats else {}
-                with bench.daemon(**{**settings, "persist__max_age": "500ms"}) as daemon:
+                with bench.daemon(**_FLUSHES, **settings) as daemon:
                     create_table(daemon.flight, "t")
                     job = PutJob(daemon.flight, "t", _BATCH_ROWS, _WRITERS, seconds)
                     rates[formats].append(clients.write(job).rows_per_s)
