@@ -151,7 +151,7 @@ class Campaign:
 
     def client(self) -> Client:
         """A client that outlasts restarts of the daemon."""
-        return Client(self.daemon.flight, retry=RetryPolicy(for_s=60.0))
+        return Client(self.daemon.flight, retry=RetryPolicy(for_s=300.0))
 
     def create_tables(self) -> None:
         """Create both tables, and publish something before the first reader comes."""

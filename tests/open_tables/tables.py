@@ -479,6 +479,16 @@ MAKERS: Mapping[str, tuple[Maker, list[Terms]]] = {
             (Term("b", "null"),),
         ],
     ),
+    "beyond": (
+        beyond,
+        [
+            (Term("t", ">", NOON),),
+            (Term("t", "<", NOON),),
+            (Term("wall", ">", NOON.replace(tzinfo=None)),),
+            (Term("d", ">", NOON.date()),),
+            (Term("d", "<", dt.date(1, 1, 1)),),
+        ],
+    ),
     "extremes": (
         extremes,
         [

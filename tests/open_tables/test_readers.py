@@ -24,6 +24,8 @@ from tests.open_tables.publishing import Published, make
 from tests.open_tables.tables import MAKERS, World
 
 pytestmark = pytest.mark.slow
+SLOW = ("deltalake pyarrow", "wide")
+"""Ten seconds for each read of a thousand columns; ``make open-tables`` waits for them."""
 ENGINES = {engine.name: engine for engine in IN_PROCESS}
 
 
@@ -73,6 +75,7 @@ def check(made: Made, engine: Engine) -> None:
         fault
         for format in engine.formats
         for table in made.tables.values()
+        if (engine.name, table.kind) != SLOW
         for fault in made.checker.faults(engine, format, table)
     ]
     assert faults == []
