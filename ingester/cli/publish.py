@@ -87,9 +87,9 @@ def _publisher(manifest: Manifest) -> Publisher:
 
 
 def _formats_of(manifest: Manifest, settings: Settings) -> tuple[FormatName, ...]:
-    """The formats that the table and the settings of the command name."""
-    own = TableDefinition.of_state(manifest.load()).publish
-    return _formats(settings.formats_of(manifest.namespace, manifest.table, own))
+    """The formats that the table is published in, or is to be."""
+    there = _published_now(manifest, TableDefinition.of_state(manifest.load()), settings)
+    return tuple(name for name in FORMATS if name in there)
 
 
 def _publish(
@@ -162,11 +162,11 @@ def _change(
 
 
 def _published_now(manifest: Manifest, definition: TableDefinition, settings: Settings) -> set[str]:
-    if definition.publish is not None:
-        return set(definition.publish)
+    key, own = (manifest.namespace, manifest.table), definition.publish
+    if own is not None:
+        return set(settings.formats_of(*key, own))
     # Settings decide, and those of the daemons may not be known here: a pin shows what they did.
-    pinned = read_pins(manifest.store, manifest.namespace, manifest.table)
-    return {*settings.formats_of(manifest.namespace, manifest.table, None), *pinned}
+    return {*settings.formats_of(*key, None), *read_pins(manifest.store, *key)}
 
 
 def _seconds(text: str) -> float:

@@ -155,3 +155,11 @@ def test_columns_without_a_counterpart_are_named_and_nothing_is_switched_on(
 def test_invalid_options_are_refused(place: Place, words: list[str], told: str) -> None:
     _, message = place.run(place.url, *words, code=2)
     assert told in message
+
+
+def test_what_a_setting_of_a_daemon_publishes_is_published_without_it(place: Place) -> None:
+    place.run(place.url, "--format", "delta")
+    assert place.definition().publish is None
+    place.table.append(rows(3))
+    (one,), _ = place.run(place.url)
+    assert (one["format"], one["versions_behind"]) == ("delta", 0)
