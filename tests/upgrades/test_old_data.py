@@ -110,6 +110,9 @@ def check(found: Json, expected: Json, *, settled: bool = True) -> None:
         elif asked in NAMES:
             gone = {each for each in answer if each.startswith(REMOVED_FIELDS)}
             assert set(answer) - set(found[asked]) - gone == set(), asked
+        elif asked == "bytes":
+            # Of files: later releases write more metadata into them, such as ids of columns.
+            assert found[asked] >= answer
         else:
             assert as_then(found[asked], answer, settled) == answer, asked
 

@@ -24,7 +24,7 @@ from ingester.query.live_followers import Coming
 from ingester.query.ticket import no_flight_sql
 from ingester.reports.replications import ReplicationReport
 from ingester.schema.definition import check_properties, define_table, with_properties
-from ingester.schema.limits import check_shown
+from ingester.schema.limits import check_shown, check_table_name
 from ingester.server.auth.access import Permit
 from ingester.server.auth.rights import Sees
 from ingester.server.flight.requests import (
@@ -121,7 +121,10 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
         limits=services.catalog.rules.shapes,
     )
     transforms, asked = services.writes.transforms, body.transformers
-    key = (body.namespace, body.table)
+    key = (
+        check_table_name("namespace", body.namespace),
+        check_table_name("table", body.table),
+    )
     definition = await transforms.defined(key, definition, asked or ())
     definition = with_properties(definition, body.publish, body.max_age_s)
     services.publishing.check_definition(key, definition)
