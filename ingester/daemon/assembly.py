@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
 BUSY_QUEUE = 4
-"""The daemon is busy while more than one part in so many of ``persist.queue_bytes`` waits."""
+"""The daemon counts as busy while more than a quarter of ``persist.queue_bytes`` is queued."""
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """The records at the start of a new log segment: the kind and the parts of each."""

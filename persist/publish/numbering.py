@@ -7,8 +7,8 @@
 A manifest version's number is its version plus an offset. In a table that was never switched the
 offset is 0. The offset after a switch follows from the manifests: the first version after it comes
 right after the seal before it. It is recorded once in ``_published/<switch>``, because the
-manifests of old table versions are deleted some day. If that happened before anybody recorded it,
-the offset leaves a wide gap, so that no number is ever used twice
+manifests of old table versions are deleted eventually. If they were deleted before the offset was
+recorded, it leaves a wide gap, so that no number is ever used twice
 (tests/persist/publish/test_numbering.py).
 """
 
@@ -31,7 +31,7 @@ from persist.publish.steps import Place
 from persist.store import AlreadyExists, ObjectNotFound, ObjectStore
 
 GAP = 1_000_000
-"""The distance to the highest published number if the way from there is not known."""
+"""The distance to the highest published number if the versions in between are not known."""
 _UNKNOWN = (TableNotFound, VersionNotKept, ManifestDamaged)
 
 
@@ -56,7 +56,7 @@ class Numbering:
 
         Args:
             highest: returns the highest number published so far in any format, 0 if none; called
-                only if the way from there is not known.
+                only if the versions since then are not known.
 
         Raises:
             ManifestDamaged: a record of an offset cannot be read.

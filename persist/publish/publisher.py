@@ -277,7 +277,7 @@ class Publisher:
         told = (
             f"was published from another table of this name, or from a manifest that is gone: it"
             f" names manifest version {head.place.version} with uid {head.place.uid}; move the"
-            " published metadata away, and it begins again"
+            " published metadata away, and publishing starts over"
         )
         return ForeignCommit(name, self.key, head.location, told)
 

@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     Attributes:
         number: equals ``version`` in a table that was never switched. It rises by one with each
-            manifest version and goes on rising over switches.
+            manifest version and keeps rising over switches.
         table_version: the table's version as a whole, ``v1``, ``v2``, …
         version: of the manifest of that table version.
         uid: of that manifest version.

@@ -41,7 +41,7 @@ from persist.table import TableDefinition
 _LEAST = 10
 """Commits between two checkpoints, so that a small table does not get one with each commit."""
 _MOST = 1000
-"""A reader reads at most so many commits."""
+"""The most commits that a reader has to replay after a checkpoint."""
 _REMEDY = (
     "Stop the other writer; to publish the table again: `ingester publish off`, move the folder"
     " `_delta_log` out of the table's folder, `ingester publish on`"

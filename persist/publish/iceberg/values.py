@@ -130,5 +130,5 @@ def in_partition(kind: pa.DataType, value: Plain | None) -> Plain | None:
 
 
 def decimal_bytes(precision: int) -> int:
-    """The bytes of the largest number with so many digits."""
+    """The number of bytes that a decimal of this precision takes."""
     return int(10**precision - 1).bit_length() // 8 + 1
