@@ -239,8 +239,6 @@ def _own_properties(ours: Metadata) -> dict[str, str]:
         "write.metadata.path": f"{ours['location'].rstrip('/')}/{FOLDER}",
         "write.metadata.previous-versions-max": str(KEPT_FILES),
         "write.metadata.delete-after-commit.enabled": "true",
-        # Other programs must not delete files of the table.
-        "gc.enabled": "false",
     }
 
 

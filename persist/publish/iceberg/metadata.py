@@ -192,6 +192,8 @@ def next_metadata(
         "properties": {
             **{_KEY + name: text for name, text in _facts_of(k, step).items()},
             "schema.name-mapping.default": msgspec.json.encode(name_mapping(definition)).decode(),
+            # Programs that expire snapshots or purge a table must not delete its files.
+            "gc.enabled": "false",
         },
         "current-snapshot-id": step.place.number,
         "refs": {"main": {"snapshot-id": step.place.number, "type": "branch"}},

@@ -16,9 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog.noop import NoopCatalog
 from pyiceberg.serializers import ToOutputFile
-from pyiceberg.table import CommitTableResponse, Table
+from pyiceberg.table import CommitTableResponse, StaticTable, Table
 from pyiceberg.table.update import update_table_metadata
 
+from persist.publish.iceberg import IcebergTable
 from persist.publish.iceberg.metadata import Json, kept_snapshots
 from persist.publish.iceberg.schema import unsupported
 from persist.publish.steps import ForeignCommit, NotPublishable, Overtaken
@@ -439,3 +440,10 @@ def test_versions_before_a_column_without_a_counterpart_are_published() -> None:
     assert head.place.number == number
     with pytest.raises(NotPublishable, match="column 'u' has type uint8"):
         table.publish(built.steps(number), retain_s=LONG_S)
+
+
+def test_programs_that_expire_or_purge_are_told_to_leave_the_files_alone(tmp_path: Path) -> None:
+    table = appended(open_store(f"file://{tmp_path}"))
+    IcebergTable(table.store, "ns", "t").publish(table.steps(), retain_s=86_400.0)
+    # Iceberg refuses to expire snapshots, delete orphans and purge if this is set.
+    assert StaticTable.from_metadata(f"{tmp_path}/ns/t").properties["gc.enabled"] == "false"
