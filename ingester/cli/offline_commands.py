@@ -126,8 +126,8 @@ def publish(
         list[str],
         typer.Argument(
             metavar="[on|off|status] URL [NAMESPACE [TABLE]]",
-            help="on, off: what daemons do from now on. status: how far each table is published."
-            " Without: publish now.",
+            help="on, off: whether daemons publish these tables. status: how far each one is"
+            " published. Without a verb: publish now.",
             show_default=False,
         ),
     ],
@@ -141,7 +141,7 @@ def publish(
         str | None,
         typer.Option(
             "--max-age",
-            help="With on: flush rows of these tables at this age, if that is sooner than"
+            help="With on: age at which rows of these tables are flushed, if below"
             " persist.max_age.",
         ),
     ] = None,
