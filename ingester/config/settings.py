@@ -311,6 +311,46 @@ class QuerySettings(_Section, frozen=True, kw_only=True):
     answer. Waiting does not count."""
 
 
+class SqlSettings(_Section, frozen=True, kw_only=True):
+    """SQL queries, each in a process of its own. Requires the extra ``sql``."""
+
+    enabled: bool = True
+    """Answer SQL queries."""
+    workers: Annotated[int, Range(1, 64)] = 2
+    """Maximum number of concurrent SQL queries, and so of their processes. Further ones wait for up
+    to ten seconds and are then refused with ``limit``."""
+    max_per_namespace: Annotated[int, Range(1, 64)] = 2
+    """Maximum number of concurrent SQL queries that read one namespace."""
+    threads: Annotated[int, Range(0, 256)] = 0
+    """Processors that one SQL query may use; 0 means all. Queries run at a low priority."""
+    memory: Annotated[int, _bytes(64 * MiB, 1024**5)] = msgspec.field(
+        default_factory=lambda: max(256 * MiB, usable_bytes() // 8)
+    )
+    """Memory of one SQL query; beyond it the query spills to disk or fails. Defaults to an eighth
+    of the RAM, or of the control group's limit. The process of a query may use 256 MiB more."""
+    spill: Annotated[int, _bytes(0, 1024**5)] = 4 * GiB
+    """Disk space that one SQL query may use in ``<data_dir>/sql``."""
+    max_time: Annotated[float, _seconds(0.01, DAY_S)] = 300.0
+    """Time after which an SQL query ends with ``timeout``. The time that its client takes to read
+    counts."""
+    max_rows: Annotated[int, Range(1, 1 << 62)] = 1 << 62
+    """Maximum number of rows in the answer to an SQL query; a longer answer ends with
+    ``invalid``."""
+    idle: Annotated[float, _seconds(0, DAY_S)] = 600.0
+    """How long an unused process is kept for the next SQL query."""
+    peers: list[str] = []
+    """Flight addresses of the other daemons of the same store, as ``["grpc://b:8082"]``. SQL
+    queries also read the rows that these daemons buffer, with the caller's token."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for peer in self.peers:
+            if not peer.startswith(("grpc://", "grpc+tls://")):
+                raise ConfigError(
+                    "sql.peers", f"{peer!r} does not begin with grpc:// or grpc+tls://"
+                )
+
+
 class ManifestSettings(_Section, frozen=True, kw_only=True):
     """Refresh, garbage collection, and metadata for Spark."""
 
@@ -597,6 +637,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     persist: PersistSettings = PersistSettings()
     memory: MemorySettings = msgspec.field(default_factory=MemorySettings)
     query: QuerySettings = QuerySettings()
+    sql: SqlSettings = msgspec.field(default_factory=SqlSettings)
     manifest: ManifestSettings = ManifestSettings()
     publish: PublishSettings = PublishSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()

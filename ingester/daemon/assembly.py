@@ -34,6 +34,7 @@ from ingester.quotas.namespaces import Namespaces
 from ingester.recovery.left_logs import LeftLogs, adopt_into
 from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
+from ingester.sql.engine import SqlEngine
 from ingester.tables.commits import CommitHooks
 from ingester.tables.opening import Shared, TableHooks, open_tables
 from ingester.write.opening import WriteHooks, open_write
@@ -142,6 +143,7 @@ class Runtime:
             applied_seq=lambda: tables.tree.applied_seq,
             target_bytes=settings.persist.target_file_bytes,
         )
+        self.sql = SqlEngine()
         self.copies = open_copies(shared, tables, self.flush.persist, copy_options)
         self.publishing = open_publishing(shared, tables)
         self.maintenance = open_maintenance(shared, tables, self.publishing.clean_up)

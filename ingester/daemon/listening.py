@@ -95,6 +95,7 @@ def _services(
         reports=runtime.replication.reports,
         queries=runtime.query.queries,
         live=runtime.query.live,
+        sql=runtime.sql,
         known_origins=tables.known_origins,
         checkpoints=runtime.write.checkpoint_calls,
         copies=runtime.copies,

@@ -23,6 +23,7 @@ from ingester.replication.reports import ReplicationReports
 from ingester.replication.service import Replication
 from ingester.server.auth.access import Access
 from ingester.server.auth.rights import Sees
+from ingester.sql.engine import SqlEngine
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.write.checkpoints import CheckpointCalls
@@ -46,6 +47,7 @@ class Services:
     reports: ReplicationReports
     queries: Queries
     live: LiveFeed
+    sql: SqlEngine
     known_origins: KnownOrigins
     checkpoints: CheckpointCalls
     copies: Copies

@@ -203,6 +203,11 @@ class Permit:
         self._access.note_refusal(error, self.caller, self.peer, asked, (namespace, table))
         raise error
 
+    @property
+    def authorization(self) -> str:
+        """The value of an ``authorization`` header with the call's token; empty without one."""
+        return f"Bearer {self._token}" if self._token else ""
+
     def renew(self) -> None:
         """Check again what was granted: the token may have been revoked.
 

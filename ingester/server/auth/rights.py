@@ -136,6 +136,8 @@ NEEDS: dict[str, Need] = {
     "get version": _READ,
     "get buffered": _READ,
     "get live": _READ,
+    # A table whose namespace the caller may not read does not exist for its queries.
+    "get sql": Need("read", "shown"),
     "info": _ANY,
     "schema": _ANY,
     "list_flights": Need(None, "shown"),
@@ -172,6 +174,7 @@ NEEDS: dict[str, Need] = {
     "http /api/tables/{namespace}/{table}/{list}": _READ,
     "http /api/status/{list}": Need(None, "shown", setting="status"),
     "http /api/history": Need(None, "shown", setting="status"),
+    "http /api/sql": Need("read", "shown"),
     "http /iceberg/v1/config": _CALLER,
     "http /iceberg/v1/namespaces": Need("read", "shown"),
     "http /iceberg/v1/namespaces/{namespace}": _READ,

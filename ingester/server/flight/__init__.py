@@ -8,7 +8,7 @@
                  ─▶ ``put_messages`` (reads messages and checks the schema's shape)
                  ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` (outcomes)
                  ─▶ ``put`` sends the answers, in order
-    DoGet        ``get`` ─▶ the query room, whose parts it sends
+    DoGet        ``get`` ─▶ the query room, whose parts it sends; ``sql`` ─▶ the SQL engine
     DoAction     ``requests`` (the body) ─▶ ``actions``
     any error    ``refusals``: status, code and details as clients see them
 

@@ -42,10 +42,12 @@ from ingester.server.flight.requests import (
     parse_put,
     parse_table_path,
 )
+from ingester.server.flight.sql import answer_statement
 from ingester.server.flight.sync import CopyCall, SyncCall
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.server.tls import Certificates
+from ingester.sql.request import is_sql, parse_statement
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace
@@ -149,6 +151,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         trace = trace_of(context, self._services.traces)
         with self._refusals(context, trace):
             permit = self._permit(context, "get")
+            if is_sql(ticket.ticket):
+                statement = parse_statement(ticket.ticket)
+                return answer_statement(context, self._services, permit, statement)
             parsed = self._services.queries.ticket(ticket.ticket)
             permit.require(f"get {parsed.scope}", parsed.namespace, parsed.table)
             asked = PermittedQuery(parsed, permit, trace, began_ns)

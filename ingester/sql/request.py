@@ -1,0 +1,97 @@
+"""A query in SQL, as a client sends it: the JSON ticket of DoGet, checked before any work is done.
+
+    {"sql": "SELECT …", "namespace": "shop", "parameters": "<base64>"}
+
+``parameters`` is an Arrow IPC stream with one batch of one row. Its columns are the values of
+``?``, ``$1`` in order, or of ``$name`` by name, with the exact types of the client. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from ingester.errors import BadRequest
+
+MAX_SQL_BYTES = 1 << 20
+"""The longest statement."""
+MAX_PARAMETERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One SQL statement with the values of its parameters.
+
+    Attributes:
+        text: the SQL.
+        namespace: the namespace of table names that are written without one.
+        parameters: one row; None without parameters.
+    """
+
+    text: str
+    namespace: str | None = None
+    parameters: pa.RecordBatch | None = None
+
+
+class _SqlTicket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sql: str
+    namespace: str | None = None
+    parameters: str | None = None
+
+
+_decode = msgspec.json.Decoder(_SqlTicket).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def is_sql(ticket: bytes) -> bool:
+    """Return whether a ticket of DoGet has a statement."""
+    if b'"sql"' not in ticket:
+        return False
+    try:
+        return "sql" in _decode_members(ticket)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def parse_statement(ticket: bytes) -> Statement:
+    """Parse the ticket of an SQL query.
+
+    Raises:
+        BadRequest: an unknown field, a wrong type, or parameters that are not one row.
+    """
+    try:
+        parsed = _decode(ticket)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadRequest(f"ticket: {exc}") from exc
+    batch = None if parsed.parameters is None else _parameters(parsed.parameters)
+    return checked(Statement(parsed.sql, parsed.namespace, batch))
+
+
+def checked(statement: Statement) -> Statement:
+    """Return the statement if its size and its parameters are allowed; else raise BadRequest."""
+    size = len(statement.text.encode(errors="surrogatepass"))
+    if size > MAX_SQL_BYTES:
+        raise BadRequest(f"the statement has {size} B; at most {MAX_SQL_BYTES} B are allowed")
+    row = statement.parameters
+    if row is not None and row.num_rows != 1:
+        raise BadRequest(f"the parameters have {row.num_rows} rows; a query takes exactly one")
+    if row is not None and row.num_columns > MAX_PARAMETERS:
+        raise BadRequest(
+            f"the statement has {row.num_columns} parameters; at most {MAX_PARAMETERS} are allowed"
+        )
+    return statement
+
+
+def _parameters(text: str) -> pa.RecordBatch:
+    try:
+        with pa.ipc.open_stream(base64.b64decode(text, validate=True)) as reader:
+            table = reader.read_all()
+    except (binascii.Error, pa.ArrowException, OSError) as exc:
+        raise BadRequest(f"ticket: parameters is not base64 of an Arrow stream: {exc}") from exc
+    if table.num_rows != 1:
+        raise BadRequest(f"ticket: parameters has {table.num_rows} rows; a query takes exactly one")
+    return table.combine_chunks().to_batches()[0]

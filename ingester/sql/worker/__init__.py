@@ -1,0 +1,1 @@
+"""The worker process: it plans and computes one query at a time, and reads what it is given."""
