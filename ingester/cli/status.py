@@ -64,6 +64,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
             "query streams",
             f"{shown(streams.get('open'))} open, {shown(streams.get('stalled'))} stalled",
         ),
+        *(("SQL", text) for text in _sql(part(status, "sql"))),
         (
             "garbage collection",
             f"{shown(cleaned.get('deleted_objects'))} objects deleted"
@@ -75,6 +76,18 @@ def print_status(endpoint: str, as_json: bool) -> None:
     ]
     print_table(["", ""], facts)
     _print_lists(status)
+
+
+def _sql(told: Mapping[str, Any]) -> list[str]:
+    """Return the numbers of SQL queries, if this daemon answers them."""
+    if not told.get("available"):
+        return []
+    counts = ("done", "failed", "cancelled", "timed_out")
+    ended = ", ".join(f"{shown(told.get(name))} {name.replace('_', ' ')}" for name in counts)
+    return [
+        f"{shown(told.get('running'))} running, {shown(told.get('waiting'))} waiting,"
+        f" {shown(told.get('workers'))} workers; {ended}"
+    ]
 
 
 def _compaction(done: Mapping[str, Any]) -> list[str]:

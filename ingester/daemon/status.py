@@ -70,6 +70,7 @@ from ingester.observability.status_lists import TOP, PageRequest, StatusPage, pa
 from ingester.observability.table_detail import TableView
 from ingester.server.auth.rights import Sees
 from ingester.server.http.app import Purpose
+from ingester.sql.engine import SqlEngine
 from persist.store import ObjectStore
 from persist.store.watched import ANSWERS, Tally
 
@@ -175,6 +176,7 @@ class StatusPublisher:
             compaction=runtime.compactor.statistics(),
             refresh_lag_s=runtime.tables.catalog.refresh_lag_s,
             streams=runtime.query.queries.statistics(),
+            sql=runtime.sql.statistics(),
             transform=runtime.write.transforms.statistics(),
             replications=tuple(runtime.replication.reports.known()),
             pushes=tuple(runtime.push_watch.pushes()),
@@ -315,6 +317,13 @@ class StatusPublisher:
             return ", ".join(reasons)
         return self._runtime.store
 
+    def open_sql(self) -> SqlEngine | str:
+        """Return the daemon's SQL engine, or why it answers no queries now."""
+        runtime = self._runtime
+        if runtime is None or runtime.state in ("starting", "stopping"):
+            return "starting" if runtime is None else runtime.state
+        return runtime.sql
+
     def phase(self) -> Phase:
         """Return the state and a line for systemd."""
         runtime = self._runtime
@@ -377,6 +386,7 @@ class StatusPublisher:
             log=facts.log,
             origins=[],
             streams=facts.streams,
+            sql=facts.sql,
             clean_up=facts.clean_up,
             publishing=facts.publishing,
             compaction=facts.compaction,

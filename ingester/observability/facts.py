@@ -33,6 +33,7 @@ from ingester.observability.status import (
     ReplicationStatus,
     SecurityStatus,
     SeenPush,
+    SqlStatus,
     StoreState,
     StreamStatus,
     TransformStatus,
@@ -88,6 +89,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """How long a requested table could not be looked up in the store."""
 
     streams: StreamStatus = StreamStatus()
+    sql: SqlStatus = SqlStatus()
     transform: TransformStatus = TransformStatus()
     replications: tuple[ReplicationStatus, ...] = ()
     pushes: tuple[SeenPush, ...] = ()

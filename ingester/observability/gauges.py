@@ -36,6 +36,7 @@ from ingester.observability.status import (
     NamespaceStatus,
     PublishedFormat,
     ReplicationStatus,
+    SqlStatus,
 )
 from ingester.reports.replications import PHASES
 from persist.store.watched import BOUNDS_S, OPERATIONS, Tally
@@ -121,6 +122,13 @@ _GAUGES = {
         "facts.streams.file_bytes",
         "Bytes of local files with rows of keyed answers, at most",
     ),
+    "sql_running": ("facts.sql.running", "Running SQL queries"),
+    "sql_waiting": ("facts.sql.waiting", "SQL queries that wait for a worker"),
+    "sql_workers": ("facts.sql.workers", "Processes that run SQL queries"),
+    "sql_spilled_bytes": (
+        "facts.sql.spilled_bytes",
+        "Disk space that running SQL queries use",
+    ),
     "insecure": (
         "facts.security.insecure",
         "1 while other machines reach a listener without TLS or tokens",
@@ -197,6 +205,7 @@ def scrape_families(scrape: Scrape | None) -> Iterator[Metric]:
     for (route, status), count in () if scrape is None else sorted(scrape.answers.items()):
         answers.add_metric([route, str(status)], count)
     yield answers
+    yield from _sql(None if facts is None else facts.sql)
     yield from _certificate(None if facts is None else facts.security.certificate)
     yield from replication_metrics(() if facts is None else facts.replications)
     yield from namespace_metrics(() if scrape is None else scrape.namespaces)
@@ -321,6 +330,18 @@ def _certificate(shown: CertificateStatus | None) -> Iterator[Metric]:
         failed.add_metric([], shown.failed_reloads)
     yield end
     yield failed
+
+
+def _sql(shown: SqlStatus | None) -> Iterator[Metric]:
+    """Yield the counters of SQL queries."""
+    ended = CounterMetricFamily(
+        "ingester_sql_queries", "SQL queries that have ended, by outcome", labels=["outcome"]
+    )
+    for outcome in () if shown is None else ("done", "failed", "cancelled", "timed_out"):
+        ended.add_metric([outcome], getattr(shown, outcome))
+    yield ended
+    rows = None if shown is None else shown.rows
+    yield CounterMetricFamily("ingester_sql_rows", "Rows returned by SQL queries", rows)
 
 
 _ORIGIN = ("namespace", "origin")

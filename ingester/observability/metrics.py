@@ -63,6 +63,8 @@ FREEZE_REASONS = (
 _FAST_S = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 # Flushes: from a small local file to a queue behind an unreachable store.
 _SLOW_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+# SQL queries: from a warm ``SELECT 1`` to the default of sql.max_time.
+_SQL_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _GROUP = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
 _TABLE = ("namespace", "table")
@@ -382,6 +384,9 @@ class Metrics:
         self.client_gone = counter("clients_gone", left).inc
         first = "Time from a query's ticket to its first batch"
         self.first_batch_sent = histogram("query_first_batch_seconds", first, _FAST_S).observe
+        text = "Time from an SQL statement to the end of its query"
+        self.sql_ended = histogram("sql_seconds", text, _SQL_S).observe
+        """Observe the seconds of an SQL query, whatever its outcome."""
         self.spilled = counter("spilled_bytes", "Bytes spilled for open snapshots").inc
         merged = "Bytes of keyed answers written to local files"
         self.result_spilled = counter("answer_files_written_bytes", merged).inc

@@ -325,6 +325,31 @@ class StreamStatus(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 0
 
 
+class SqlStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """SQL queries, and the worker processes that run them. Counts are since the start."""
+
+    available: bool = False
+    """Whether the extra ``sql`` is installed and ``sql.enabled`` is set."""
+    running: int = 0
+    waiting: int = 0
+    """Queries that wait for a worker."""
+    workers: int = 0
+    """Worker processes that are alive."""
+    spilled_bytes: int = 0
+    """Disk space that running queries use now."""
+    started: int = 0
+    done: int = 0
+    """Queries whose answer was read, completely or as far as its client wanted."""
+    failed: int = 0
+    """Queries that ended with an error: an invalid statement, a limit, a worker that died."""
+    cancelled: int = 0
+    """Queries ended by their client, or because it disconnected."""
+    timed_out: int = 0
+    """Queries that took longer than ``sql.max_time``."""
+    rows: int = 0
+    """Rows returned."""
+
+
 class FollowerStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A follower of a table, by its calls to this daemon."""
 
@@ -520,6 +545,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The origins, open ones first, at most 100."""
     checkpoints: CheckpointStatus = CheckpointStatus()
     streams: StreamStatus
+    sql: SqlStatus = SqlStatus()
     followers: list[FollowerStatus] = []
     """The followers, live ones first, at most 100; one that stopped calling is kept for ten
     minutes."""

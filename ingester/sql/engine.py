@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.errors import NotAvailable
+from ingester.observability.status import SqlStatus
 from ingester.sql.request import Statement
 
 
@@ -88,3 +89,7 @@ class SqlEngine:
     def cancel(self, query_id: str) -> bool:
         """End a query from any thread; return whether it was running."""
         return False
+
+    def statistics(self) -> SqlStatus:
+        """Return the numbers of queries and workers. Does not block."""
+        return SqlStatus()
