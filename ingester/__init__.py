@@ -26,7 +26,7 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``cli``, ``demo``                                   for people
     ``daemon``                                          one process: assembled, started, stopped
     ``server``                                          Flight, HTTP, auth, TLS
-    ``replication``, ``recovery``
+    ``replication``, ``recovery``, ``sql``
     ``write``, ``query``, ``flush``, ``maintenance``, ``compaction``, ``copies``, ``publishing``
                                                         kinds of work
     ``tables``, ``registering``                         the catalogue, each manifest's commit gate
@@ -35,7 +35,8 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``origins``, ``observability``, ``quotas``, ``reports``
     ``schema``                                          columns and types, the conversion into them
     ``config``
-    ``memory``, ``errors``, ``transform``, ``conversion``, ``shown_text``, ``secret_texts``
+    ``memory``, ``errors``, ``transform``, ``conversion``, ``shown_text``, ``secret_texts``,
+    ``time_texts``, ``protobuf``                        dates as text, messages as bytes
 
 Beside the daemon, which they never import: ``client``; on it ``followers`` (local copies of
 tables), ``postgres`` and ``spark``, which reads a version's files from the store and asks daemons

@@ -25,9 +25,8 @@ when it is called:
     ``controller``                           leads pushes
     ``pushes``                               status and end of pushes; ``push_rows``: as tables
 
-``input`` reads files and pipes, ``output`` writes answers, and ``time_texts`` converts times for
-both. ``connecting`` creates the clients. ``metrics_server`` serves the metrics of long-running
-commands.
+``input`` reads files and pipes, and ``output`` writes answers. ``connecting`` creates the clients.
+``metrics_server`` serves the metrics of long-running commands.
 
 Facts go to standard output, everything else to standard error. A failure is one line and an exit
 code, never a traceback. This room has no rules of the daemon and reaches its data only through

@@ -16,7 +16,7 @@ from ingester.cli.input.csv_rows import CsvRows
 from ingester.cli.input.json_lines import JsonLines
 from ingester.cli.input.source import TextSource, text_options
 from ingester.cli.output.formats import open_sink
-from ingester.cli.time_texts import far_count, far_text
+from ingester.time_texts import far_count, far_text
 from tests.drivers.all_types import plain
 
 Typed = tuple[pa.DataType, st.SearchStrategy[Any]]

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingester.conversion import converted as exactly
-
-from ..time_texts import FAR, far_count, has_far
+from ingester.time_texts import FAR, far_count, has_far
 
 NO_VALUE = ("", "NA", "N/A", "n/a", "#N/A", "#NA", "NULL", "null", "\\N")
 """Words that other tools write for a missing value; null in columns that are not text."""

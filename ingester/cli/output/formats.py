@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ingester.shown_text import escaped, escaped_json
+from ingester.time_texts import time_texts
 from persist.parquet.stats import leaves_without_floats
 
 from ..exits import USAGE, CommandFailed, half_written
 from ..printing import print_table
-from ..time_texts import time_texts
 from .values import csv_cells, json_values, quoted_text
 
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")

@@ -3,7 +3,7 @@
     numbers      decimal; float32 with the digits of a float32
     NaN, inf     nan, inf, -inf in CSV; "NaN", "Infinity", "-Infinity" in JSON
     decimals     all digits; a string in JSON
-    times        ISO 8601, instants in UTC with Z; see :mod:`ingester.cli.time_texts`
+    times        ISO 8601, instants in UTC with Z; see :mod:`ingester.time_texts`
     bytes        base64
     lists, structs   JSON
     maps         lists of {"key": …, "value": …}: a key may have any type and occur twice
@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..time_texts import time_texts
+from ingester.time_texts import time_texts
 
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _PLAIN_SCALE = 6  # with a larger scale Arrow writes small decimals as 1E-10
