@@ -126,6 +126,10 @@ class Pin:
         """Return where the rows are read from now."""
         return self.handle.source_for(self)
 
+    def again(self) -> Pin:
+        """Claim the same rows for another reader, while this pin is open. Thread-safe."""
+        return self.handle.pin_again(self)
+
     def close(self) -> None:
         """End the claim. Thread-safe and idempotent."""
         self.handle.unpin(self)
@@ -195,6 +199,14 @@ class BufferHandle:
         with self._lock:
             self._pins.add(pin)
         return pin
+
+    def pin_again(self, pin: Pin) -> Pin:
+        """Claim the rows of an open pin once more; what that one can read, the new one can."""
+        twin = Pin(self, pin.rows)
+        with self._lock:
+            assert pin in self._pins, "closed pins claim nothing"
+            self._pins.add(twin)
+        return twin
 
     def unpin(self, pin: Pin) -> None:
         """Drop a claim; the last one that needs the spill deletes it."""

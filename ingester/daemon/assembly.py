@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -20,6 +21,7 @@ from ingester.config.settings import Settings
 from ingester.copies.copies import CopyOptions, open_copies
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.control_records import encode_opened, encode_origins
+from ingester.errors import Stopping
 from ingester.flush.opening import open_flush
 from ingester.maintenance import open_maintenance
 from ingester.memory.heap_trim import HeapTrim
@@ -34,7 +36,7 @@ from ingester.quotas.namespaces import Namespaces
 from ingester.recovery.left_logs import LeftLogs, adopt_into
 from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
-from ingester.sql.engine import SqlEngine
+from ingester.sql.opening import open_sql
 from ingester.tables.commits import CommitHooks
 from ingester.tables.opening import Shared, TableHooks, open_tables
 from ingester.write.opening import WriteHooks, open_write
@@ -71,6 +73,13 @@ class Found:
         for segment in self.recovered.segments:
             ends[segment.epoch] = max(segment.last_seq, ends.get(segment.epoch, 0))
         return ends
+
+
+def catch_up(wal: Log) -> None:
+    """Apply everything acknowledged, so that a call sees it or learns that it cannot."""
+    wal.catch_up()
+    if wal.diverged:
+        raise Stopping("the daemon stops: it could not apply what is in its log")
 
 
 class Runtime:
@@ -143,7 +152,8 @@ class Runtime:
             applied_seq=lambda: tables.tree.applied_seq,
             target_bytes=settings.persist.target_file_bytes,
         )
-        self.sql = SqlEngine()
+        portal = Portal(before=partial(catch_up, self.wal))
+        self.sql = open_sql(shared, tables, self.query.queries, portal.call)
         self.copies = open_copies(shared, tables, self.flush.persist, copy_options)
         self.publishing = open_publishing(shared, tables)
         self.maintenance = open_maintenance(shared, tables, self.publishing.clean_up)
@@ -170,6 +180,7 @@ class Runtime:
             self.publishing.run,
             *self.query.tasks,
             self.heap_trim.run,
+            self.sql.run_forever,
             self.write.transforms.load_early,
             self.copies.run,
             self.push_watch.run,

@@ -21,11 +21,10 @@ import structlog
 import trio
 
 from ingester.config.settings import split_address
-from ingester.daemon.assembly import Runtime
+from ingester.daemon.assembly import Runtime, catch_up
 from ingester.daemon.drain import Drain
 from ingester.daemon.security import Security
 from ingester.daemon.status import StatusPublisher
-from ingester.errors import Stopping
 from ingester.observability.log_levels import LogLevels
 from ingester.query.stream import AnswerStream
 from ingester.server.flight.put_messages import PutLimits
@@ -35,7 +34,6 @@ from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.server.tls import Certificates, TlsError
 from ingester.tables.ddl import shapes_of
-from wal import Log
 
 log = structlog.get_logger(__name__)
 
@@ -57,7 +55,7 @@ async def listen(
     Raises:
         ListenError: the address is not available.
     """
-    settings, portal = runtime.settings, Portal(before=partial(_catch_up, runtime.wal))
+    settings, portal = runtime.settings, Portal(before=partial(catch_up, runtime.wal))
     flight = settings.flight
     limits = PutLimits(flight.max_batch_bytes, flight.max_unanswered, shapes_of(settings.limits))
     security.access.meter(runtime.namespaces.request)
@@ -111,13 +109,6 @@ def _services(
         answered=answered,
         freed=runtime.heap_trim.freed,
     )
-
-
-def _catch_up(wal: Log) -> None:
-    """Apply everything acknowledged, so that a call sees it or learns that it cannot."""
-    wal.catch_up()
-    if wal.diverged:
-        raise Stopping("the daemon stops: it could not apply what is in its log")
 
 
 def check_address(host: str, port: int) -> None:

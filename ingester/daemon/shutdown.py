@@ -81,6 +81,7 @@ async def drain_and_stop(runtime: Runtime, request: StopRequest | None = None) -
     queries = runtime.query.queries
     cut = queries.places.taken
     queries.close_all()
+    await trio.to_thread.run_sync(runtime.sql.close)
     try:
         await runtime.wal.close()
     except LogError as exc:

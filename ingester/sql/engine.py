@@ -5,15 +5,35 @@ statement ─▶ a worker process ─▶ which tables? ─▶ one snapshot of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+import trio
 
-from ingester.errors import NotAvailable
+from ingester.config.settings import SqlSettings
+from ingester.errors import ClientGone, NotAvailable, TooManyStreams, TooSlow, limit_facts
 from ingester.observability.status import SqlStatus
-from ingester.sql.request import Statement
+from ingester.query.queries import Queries
+from ingester.sql.answer import QueryRules, RunningQuery, schema_of
+from ingester.sql.processes import Workers
+from ingester.sql.request import Statement, checked
+from ingester.sql.tables import QueryTables, TableFinder
+from ingester.sql.wire import Names, WorkerLimits
+
+T = TypeVar("T")
+
+
+class CallLoop(Protocol):
+    """Runs a coroutine function on the event loop for a thread."""
+
+    def __call__(self, coroutine: Callable[..., Awaitable[T]], *args: object) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +63,15 @@ class Described(NamedTuple):
 class SqlAnswer:
     """One answer. Iterate once; closing, or dropping it, ends the query."""
 
-    query_id: str
-    schema: pa.Schema
+    def __init__(
+        self, query_id: str, schema: pa.Schema, query: RunningQuery, on_close: Callable[[], None]
+    ) -> None:
+        self.query_id = query_id
+        self.schema = schema
+        self._query = query
+        self._on_close = on_close
+        self._lock = threading.Lock()
+        self._closed = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches.
@@ -54,14 +81,66 @@ class SqlAnswer:
             TooSlow: it took longer than ``sql.max_time``.
             ClientGone: the caller has disconnected.
         """
-        raise NotImplementedError
+        try:
+            yield from self._query.batches(self.schema)
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        self.close()
 
     def close(self) -> None:
-        """End the query. Thread-safe and idempotent."""
+        """End the query. Not while another thread iterates; idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._query.close()
+        self._on_close()
+
+
+@dataclass(frozen=True, slots=True)
+class SqlParts:
+    """The parts of a daemon that queries need.
+
+    Attributes:
+        finder: finds tables and takes snapshots.
+        queries: gives places, so that a stop waits for answers.
+        call: runs a coroutine on the loop, after everything acknowledged is applied.
+        spill_folder: a folder of the data directory that is deleted at the start.
+        secret: see :class:`QueryRules`.
+    """
+
+    finder: TableFinder
+    queries: Queries
+    call: CallLoop
+    spill_folder: str
+    secret: str
+    ended: Callable[[float], object]
+    """Receives the seconds of each query that has ended."""
+
+
+@dataclass(slots=True)
+class _Running:
+    query: RunningQuery
+    namespaces: set[str] = field(default_factory=set)
 
 
 class SqlEngine:
     """Runs SQL queries of one daemon."""
+
+    def __init__(self, settings: SqlSettings, client_timeout_s: float, parts: SqlParts) -> None:
+        self._settings = settings
+        self._parts = parts
+        self._rules = QueryRules(
+            settings.max_time, settings.max_rows, client_timeout_s, parts.secret
+        )
+        limits = WorkerLimits(settings.memory, settings.spill, settings.threads, parts.spill_folder)
+        self._workers = Workers(limits, settings.workers, settings.idle)
+        self._lock = threading.Lock()
+        self._running: dict[str, _Running] = {}
+        self._ended: Counter[str] = Counter()
+        self._rows = 0
 
     def describe(self, statement: Statement, caller: SqlCaller) -> Described:
         """Return the schema of a statement's answer without running it.
@@ -71,7 +150,24 @@ class SqlEngine:
             NotAvailable: the extra ``sql`` is not installed, or ``sql.enabled`` is false.
             TooManyStreams: all workers are busy.
         """
-        raise NotAvailable("SQL is not available")
+        self._check_available()
+        query = RunningQuery(
+            self._workers,
+            self._rules,
+            lambda names: self._tables(names, caller, with_rows=False),
+            caller.check_wanted,
+        )
+        try:
+            answering = query.begin(checked(statement), describe=True)
+            schema = schema_of(answering)
+            for _ in query.batches(schema):
+                raise AssertionError("a described query has no rows")
+        finally:
+            query.close()
+        row = statement.parameters
+        types = [pa.null()] * len(answering.parameters) if row is None else row.schema.types
+        parameters = pa.schema(list(zip(answering.parameters, types, strict=True)))
+        return Described(schema, parameters)
 
     def run(
         self, statement: Statement, caller: SqlCaller, query_id: str | None = None
@@ -84,12 +180,148 @@ class SqlEngine:
         Raises:
             as :meth:`describe`
         """
-        raise NotAvailable("SQL is not available")
+        self._check_available()
+        name = query_id or uuid.uuid4().hex
+        places = self._parts.queries.places
+        places.take("query", statement.namespace or "")
+        try:
+            query = RunningQuery(
+                self._workers,
+                self._rules,
+                lambda names: self._tables(names, caller, with_rows=True, query_id=name),
+                caller.check_wanted,
+            )
+        except BaseException:
+            places.leave("query", statement.namespace or "")
+            raise
+
+        def left() -> None:
+            with self._lock:
+                self._running.pop(name, None)
+                self._ended[_outcome(query.error)] += 1
+                self._rows += query.rows
+            places.leave("query", statement.namespace or "")
+            self._parts.ended(time.monotonic() - query.began)
+
+        with self._lock:
+            self._running[name] = _Running(query)
+        try:
+            schema = schema_of(query.begin(checked(statement), describe=False))
+        except BaseException:
+            query.close()
+            left()
+            raise
+        return SqlAnswer(name, schema, query, left)
 
     def cancel(self, query_id: str) -> bool:
         """End a query from any thread; return whether it was running."""
-        return False
+        with self._lock:
+            running = self._running.get(query_id)
+        if running is None:
+            return False
+        running.query.end(ClientGone("the query was cancelled"))
+        return True
 
     def statistics(self) -> SqlStatus:
         """Return the numbers of queries and workers. Does not block."""
-        return SqlStatus()
+        with self._lock:
+            running, ended, rows = len(self._running), Counter(self._ended), self._rows
+        workers = self._workers
+        return SqlStatus(
+            available=self._settings.enabled and find_spec("duckdb") is not None,
+            running=running,
+            waiting=workers.waiting,
+            workers=workers.alive,
+            spilled_bytes=workers.spilled_bytes(),
+            started=running + sum(ended.values()),
+            done=ended["done"],
+            failed=ended["failed"],
+            cancelled=ended["cancelled"],
+            timed_out=ended["timed_out"],
+            rows=rows,
+        )
+
+    async def run_forever(self) -> None:
+        """End queries whose clients have stopped reading, and unused processes."""
+        # Polled: a client that stops reading causes no event.
+        while True:
+            await trio.sleep(1.0)
+            with self._lock:
+                running = [each.query for each in self._running.values()]
+            now = time.monotonic()
+            for query in running:
+                if (why := query.overdue(now)) is not None:
+                    query.end(why)
+            await trio.to_thread.run_sync(self._workers.drop_idle)
+
+    def close(self) -> None:
+        """End all queries and processes."""
+        self._workers.close()
+        with self._lock:
+            running = list(self._running.values())
+        for each in running:
+            each.query.end()
+
+    def _check_available(self) -> None:
+        if not self._settings.enabled:
+            raise NotAvailable("SQL is switched off at this daemon (sql.enabled)")
+        if find_spec("duckdb") is None:
+            raise NotAvailable(
+                "SQL needs DuckDB at the daemon: pip install 'ingester[sql]', then restart it"
+            )
+
+    def _tables(
+        self, names: Names, caller: SqlCaller, *, with_rows: bool, query_id: str = ""
+    ) -> QueryTables:
+        """Return the tables that a statement names. In the thread of the query."""
+        finder, call = self._parts.finder, self._parts.call
+        found = call(finder.snapshots, names.tables, caller.may_read)
+        tables = QueryTables(snapshots=[snapshot for _, _, snapshot in found])
+        try:
+            self._count(query_id, {named.key[0] for named, _, _ in found})
+            for named, table, snapshot in found:
+                if with_rows:
+                    given = finder.split(named, table, snapshot, tables)
+                else:
+                    given = finder.without_rows(named, snapshot.definition.schema)
+                tables.given.append(given)
+            if names.everything:
+                known = {(given.namespace, given.name) for given in tables.given}
+                everything = call(finder.everything, caller.may_read)
+                tables.given += [
+                    given for given in everything if (given.namespace, given.name) not in known
+                ]
+        except BaseException:
+            tables.close()
+            raise
+        return tables
+
+    def _count(self, query_id: str, namespaces: set[str]) -> None:
+        """Count a query with its namespaces.
+
+        Raises:
+            TooManyStreams: a namespace has as many as it may.
+        """
+        most = self._settings.max_per_namespace
+        with self._lock:
+            running = self._running.get(query_id)
+            if running is None:
+                return
+            used = Counter(name for each in self._running.values() for name in each.namespaces)
+            for namespace in namespaces:
+                if used[namespace] >= most:
+                    raise TooManyStreams(
+                        f"{most} SQL queries of namespace {namespace} are running, as many as"
+                        " sql.max_per_namespace allows",
+                        retry_after_s=1.0,
+                        details=limit_facts("sql.max_per_namespace", most, used[namespace] + 1),
+                    )
+            running.namespaces = namespaces
+
+
+def _outcome(error: BaseException | None) -> str:
+    if error is None:
+        return "done"
+    if isinstance(error, ClientGone):
+        return "cancelled"
+    return "timed_out" if isinstance(error, TooSlow) else "failed"

@@ -1,0 +1,302 @@
+"""One running query: serves its worker and yields the batches of its answer.
+
+    worker asks for names, scans, batches ─▶ answered here, in the thread that waits
+    worker sends a batch ─▶ yielded; nothing more is read until the client asks for more
+
+Every way out is one of two: the worker said that it has ended, and is given back; or it is killed.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import structlog
+
+from ingester.errors import (
+    BadRequest,
+    ClientGone,
+    IngesterError,
+    InternalFailure,
+    StoreUnreachable,
+    TooSlow,
+    limit_facts,
+)
+from ingester.sql.processes import Worker, Workers
+from ingester.sql.request import Statement
+from ingester.sql.tables import QueryTables
+from ingester.sql.wire import (
+    Answering,
+    ChannelClosed,
+    Failure,
+    Names,
+    OpenScan,
+    Query,
+    TablesGiven,
+    batches_of,
+    bodies_of,
+    decode,
+    encode,
+)
+
+log = structlog.get_logger(__name__)
+
+POLL_MS = 100
+"""How often a waiting query looks whether its client has disconnected."""
+REPLY_BYTES = 2 << 20
+"""About this many bytes of a scan are sent at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRules:
+    """The limits of one query.
+
+    Attributes:
+        max_time_s: its time, the client's reading included.
+        max_rows: rows of its answer.
+        client_timeout_s: how long its client may read nothing.
+        secret: text that errors must not show, the path of the store.
+    """
+
+    max_time_s: float
+    max_rows: int
+    client_timeout_s: float
+    secret: str
+
+
+class RunningQuery:
+    """A query in its worker. One thread at a time, except `end` and `is_over`.
+
+    Args:
+        open_tables: returns the tables for names.
+        check_wanted: raises ClientGone if nobody waits any more.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        rules: QueryRules,
+        open_tables: Callable[[Names], QueryTables],
+        check_wanted: Callable[[], None],
+    ) -> None:
+        self._workers = workers
+        self._rules = rules
+        self._open_tables = open_tables
+        self._check_wanted = check_wanted
+        self._tables = QueryTables()
+        self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
+        self.error: BaseException | None = None
+        """What the query failed with."""
+        self._lock = threading.Lock()
+        self._ended: Exception | None = None
+        self.began = time.monotonic()
+        self._yielded_at: float | None = None
+        self.rows = 0
+        self.worker: Worker | None = workers.take()
+        self._poll = select.poll()
+        self._poll.register(self.worker.channel.fileno(), select.POLLIN)
+
+    def begin(self, statement: Statement, *, describe: bool) -> Answering:
+        """Send the statement and return what the worker knows before the first row.
+
+        Raises:
+            BadRequest, TooSlow, StoreUnreachable, InternalFailure, ClientGone
+        """
+        row = statement.parameters
+        parameters = None
+        if row is not None:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, row.schema) as writer:
+                writer.write_batch(row)
+            parameters = sink.getvalue().to_pybytes()
+        query = Query(statement.text, statement.namespace, parameters, describe)
+        with self._failures():
+            assert self.worker is not None
+            self.worker.channel.send(b"Q", [encode(query)])
+            kind, body = self._next()
+            assert kind == b"S", f"{kind!r} instead of the schema"
+            return decode(body, type=Answering)
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of the answer.
+
+        Raises:
+            as :meth:`begin`
+        """
+        while True:
+            with self._failures():
+                kind, body = self._next()
+                if kind == b"E":
+                    self._leave(whole=True)
+                    return
+                (batch,) = batches_of(body, schema)
+                self._count(batch.num_rows)
+            self._yielded_at = time.monotonic()
+            yield batch
+            self._yielded_at = None
+
+    def end(self, why: Exception | None = None) -> None:
+        """End the query from any thread; the thread that waits raises ``why``."""
+        with self._lock:
+            self._ended = self._ended or why or ClientGone("the query was ended")
+            worker = self.worker
+            if worker is not None:
+                worker.kill()
+
+    def close(self) -> None:
+        """Release everything. In the thread that reads, or when none does; idempotent."""
+        self._leave(whole=False)
+
+    def overdue(self, now: float) -> Exception | None:
+        """Return why a query must end whose client reads too little. Thread-safe."""
+        rules, yielded_at = self._rules, self._yielded_at
+        if now > self.began + rules.max_time_s:
+            return _too_long(rules.max_time_s)
+        if yielded_at is not None and now > yielded_at + rules.client_timeout_s:
+            return TooSlow("the client made no progress for query.client_timeout")
+        return None
+
+    def _next(self) -> tuple[bytes, pa.Buffer]:
+        """Serve the worker until it says something about the answer."""
+        assert self.worker is not None, "the query has ended"
+        channel = self.worker.channel
+        while True:
+            kind, body = channel.receive(self._wait)
+            if kind == b"N":
+                self._tables = self._open_tables(decode(body, type=Names))
+                channel.send(b"T", [encode(TablesGiven(self._tables.given))])
+            elif kind == b"O":
+                self._open(decode(body, type=OpenScan))
+            elif kind == b"R":
+                self._read_on(decode(body, type=int))
+            elif kind == b"C":
+                self._close_scan(decode(body, type=int))
+            elif kind == b"F":
+                self._leave(whole=True)
+                raise self._failure(decode(body, type=Failure))
+            else:
+                return kind, body
+
+    def _wait(self) -> None:
+        """Wait for the worker; look after the client and the clock meanwhile."""
+        while not self._poll.poll(POLL_MS):
+            self._check()
+
+    def _check(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+        if time.monotonic() > self.began + self._rules.max_time_s:
+            raise _too_long(self._rules.max_time_s)
+        self._check_wanted()
+
+    def _open(self, asked: OpenScan) -> None:
+        source = self._tables.sources[asked.source]
+        self._scans[asked.scan] = source.read(asked.columns, asked.filter, self._check)
+
+    def _read_on(self, scan: int) -> None:
+        """Answer with the next batches of a scan."""
+        assert self.worker is not None
+        batches: list[pa.RecordBatch] = []
+        nbytes = 0
+        for batch in self._scans[scan]:
+            batches.append(batch)
+            nbytes += batch.nbytes
+            if nbytes >= REPLY_BYTES:
+                break
+        kind = b"B" if batches else b"Z"
+        self.worker.channel.send(kind, bodies_of(batches))
+
+    def _close_scan(self, scan: int) -> None:
+        self._scans.pop(scan).close()  # type: ignore[attr-defined]
+
+    def _count(self, rows: int) -> None:
+        self.rows += rows
+        most = self._rules.max_rows
+        if self.rows > most:
+            raise BadRequest(
+                f"the answer has more than {most} rows, the limit of sql.max_rows: add a LIMIT",
+                details=limit_facts("sql.max_rows", most, self.rows),
+            )
+
+    def _failures(self) -> _Failures:
+        return _Failures(self)
+
+    def _leave(self, *, whole: bool) -> int | None:
+        """Give the worker back, or kill it and return its exit code."""
+        with self._lock:
+            worker, self.worker = self.worker, None
+            ended = self._ended
+        if worker is None:
+            return None
+        for scan in self._scans.values():
+            scan.close()  # type: ignore[attr-defined]
+        self._scans.clear()
+        self._tables.close()
+        if whole and ended is None:
+            self._workers.give(worker)
+            return None
+        return self._workers.discard(worker)
+
+    def _failure(self, told: Failure) -> Exception:
+        message = told.message
+        if self._rules.secret:
+            message = message.replace(self._rules.secret, "")
+        if told.reason == "memory":
+            return BadRequest(
+                f"the query needs more than sql.memory or sql.spill allows: {message}",
+                details={"limit": "sql.memory"},
+            )
+        if told.reason == "files":
+            return StoreUnreachable(f"a file cannot be read: {message}", retry_after_s=1.0)
+        if told.reason == "internal":
+            log.error("SQL engine failed", error=message, runbook="internal-error")
+            return InternalFailure(f"the SQL engine failed: {message}")
+        return BadRequest(message)
+
+
+class _Failures:
+    """Ends the query on any error inside, and says what an ended process means."""
+
+    def __init__(self, query: RunningQuery) -> None:
+        self._query = query
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        query = self._query
+        query.error = error
+        code = query._leave(whole=False)
+        if isinstance(error, ChannelClosed):
+            if query._ended is not None:
+                query.error = query._ended
+                raise query._ended from None
+            log.warning("SQL worker ended", exit_code=code, runbook="internal-error")
+            raise InternalFailure(
+                f"the process of the query ended by itself ({_meaning(code)}); other queries and"
+                " writes are not affected"
+            ) from None
+
+
+def _meaning(code: int | None) -> str:
+    if code == -9:
+        return "killed, probably by the system for lack of memory: lower sql.memory"
+    return f"exit code {code}"
+
+
+def _too_long(seconds: float) -> IngesterError:
+    return TooSlow(
+        f"the query took longer than {seconds:g} s, as long as sql.max_time allows",
+        details={"limit": "sql.max_time", "most": seconds},
+    )
+
+
+def schema_of(answering: Answering) -> pa.Schema:
+    """Return the schema of an answer."""
+    return pa.ipc.read_schema(pa.py_buffer(answering.schema))

@@ -1,0 +1,199 @@
+"""The messages between the daemon and a worker process, over a socket pair.
+
+    frame   kind (1 byte) | size of the body (8 bytes, little-endian) | body
+
+    daemon ─▶ worker                      worker ─▶ daemon
+    Q  a query (Query)                    N  the names it reads (Names); answered by T or X
+    T  the tables (TablesGiven)           O  open a scan (OpenScan); R  read on; C  close it
+    B  batches of a scan                  S  the answer's schema (Answering)
+    Z  the end of a scan                  D  a batch of the answer
+    X  a failure (Failure)                E  the end of the answer; F  its failure (Failure)
+
+The worker asks and the daemon answers, so the daemon needs no thread besides the one that waits for
+the answer: while its client reads nothing, the worker stops at a full socket. Batches are Arrow IPC
+messages without their schema; ``B`` has one or more. Everything else is MessagePack. Pure apart
+from the socket.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+
+_HEAD = struct.Struct("<cQ")
+encode = msgspec.msgpack.encode
+decode = msgspec.msgpack.decode
+
+
+class ChannelClosed(Exception):
+    """The other process has ended."""
+
+
+class WorkerLimits(msgspec.Struct, frozen=True):
+    """What a worker process may use. The first argument of its command line, as JSON."""
+
+    memory: int
+    spill: int
+    threads: int
+    spill_folder: str
+
+
+class Query(msgspec.Struct, frozen=True):
+    """A statement to run, or to describe."""
+
+    text: str
+    namespace: str | None
+    parameters: bytes | None
+    """An Arrow IPC stream with one row."""
+    describe: bool
+
+
+class Names(msgspec.Struct, frozen=True):
+    """The tables that a statement names, as (namespace, table); "" is no namespace."""
+
+    tables: list[tuple[str, str]]
+    everything: bool
+    """Whether it reads the catalogue itself, such as ``information_schema``."""
+
+
+class NativeFiles(msgspec.Struct, frozen=True):
+    """Local Parquet files of one shape, which the worker reads itself.
+
+    Attributes:
+        missing: columns of the table that the files lack.
+        narrower: columns that have a narrower type in the files.
+    """
+
+    paths: list[str]
+    missing: list[str]
+    narrower: list[str]
+
+
+class TableGiven(msgspec.Struct, frozen=True):
+    """A table as a query sees it.
+
+    Attributes:
+        name: the name in the statement's spelling.
+        schema: its Arrow schema as an IPC message.
+        key: the primary key; empty without one.
+        files: files that the worker reads itself.
+        rows: sources whose rows belong to the table.
+        changes: sources with ``_op`` that replace and delete rows of a keyed table's files.
+    """
+
+    namespace: str
+    name: str
+    schema: bytes
+    key: list[str]
+    files: list[NativeFiles]
+    rows: list[int]
+    changes: list[int]
+
+
+class TablesGiven(msgspec.Struct, frozen=True):
+    """The answer to :class:`Names`; unknown names are left out."""
+
+    tables: list[TableGiven]
+
+
+class OpenScan(msgspec.Struct, frozen=True):
+    """Begin to read a source. ``filter``: as in a ticket."""
+
+    scan: int
+    source: int
+    columns: list[str]
+    filter: list[list[list[object]]] | None
+
+
+class Answering(msgspec.Struct, frozen=True):
+    """The answer's schema and the names of the parameters, in order."""
+
+    schema: bytes
+    parameters: list[str]
+
+
+Reason = Literal["invalid", "memory", "files", "source", "internal"]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a query or a scan failed.
+
+    Attributes:
+        reason: ``invalid``: the statement. ``memory``: a limit of memory or disk. ``files``: a file
+            could not be read. ``source``: a scan failed at the daemon, which knows why.
+    """
+
+    reason: Reason
+    message: str
+
+
+class Channel:
+    """One end of the socket pair. Thread-compatible: callers hold their own lock."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def fileno(self) -> int:
+        """Return the descriptor, to wait for."""
+        return self._socket.fileno()
+
+    def send(self, kind: bytes, bodies: Sequence[bytes | pa.Buffer] = ()) -> None:
+        """Send a frame whose body is made of these parts.
+
+        Raises:
+            ChannelClosed
+        """
+        size = sum(len(memoryview(body)) for body in bodies)
+        try:
+            self._socket.sendall(_HEAD.pack(kind, size))
+            for body in bodies:
+                self._socket.sendall(body)
+        except OSError as exc:
+            raise ChannelClosed(str(exc)) from exc
+
+    def receive(self, before: Callable[[], None] = lambda: None) -> tuple[bytes, pa.Buffer]:
+        """Receive a frame.
+
+        Args:
+            before: called before each read; may wait for data, or raise.
+
+        Raises:
+            ChannelClosed
+        """
+        kind, size = _HEAD.unpack(memoryview(self._exactly(_HEAD.size, before)))
+        return kind, self._exactly(size, before)
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()
+
+    def _exactly(self, size: int, before: Callable[[], None]) -> pa.Buffer:
+        buffer = pa.allocate_buffer(size)
+        view, at = memoryview(buffer), 0
+        while at < size:
+            before()
+            try:
+                count = self._socket.recv_into(view[at:])
+            except OSError as exc:
+                raise ChannelClosed(str(exc)) from exc
+            if not count:
+                raise ChannelClosed("the other process has ended")
+            at += count
+        return buffer
+
+
+def batches_of(body: pa.Buffer, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a frame, which are views of it."""
+    reader = pa.BufferReader(body)
+    while reader.tell() < body.size:
+        yield pa.ipc.read_record_batch(pa.ipc.read_message(reader), schema)
+
+
+def bodies_of(batches: Iterable[pa.RecordBatch]) -> list[pa.Buffer]:
+    """Return the body of a frame with these batches, in parts."""
+    return [batch.serialize() for batch in batches]

@@ -1,0 +1,251 @@
+"""One query in the worker: parse, ask for its tables, compute, send.
+
+Query ─▶ names ─▶ tables ─▶ views ─▶ DuckDB ─▶ batches of at most 1 MiB
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from ingester.sql.wire import (
+    Answering,
+    Channel,
+    Failure,
+    Names,
+    OpenScan,
+    Query,
+    TableGiven,
+    TablesGiven,
+    batches_of,
+    decode,
+    encode,
+)
+from ingester.sql.worker.database import lock, use_namespace
+from ingester.sql.worker.sources import Source
+from ingester.sql.worker.statement import BadStatement, Parsed, parse
+from ingester.sql.worker.views import CATALOG, create_view, empty_view, quoted, source_name
+
+ROWS = 2048
+"""Rows that DuckDB hands over at a time, its own unit."""
+MESSAGE_BYTES = 1 << 20
+"""The size of a batch of the answer, or one row."""
+_MESSAGE_ROWS = 1 << 16
+
+
+class Scans:
+    """The worker's side of scans. DuckDB calls it from several threads."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._lock = threading.Lock()
+        self._numbers = count()
+
+    def ask(self, names: Names) -> TablesGiven:
+        """Return the tables that a statement names, as far as they exist."""
+        with self._lock:
+            self._channel.send(b"N", [encode(names)])
+            return decode(self._reply(b"T"), type=TablesGiven)
+
+    def tell(self, kind: bytes, *bodies: bytes | pa.Buffer) -> None:
+        """Send a message that has no answer."""
+        with self._lock:
+            self._channel.send(kind, bodies)
+
+    def read(
+        self,
+        source: int,
+        schema: pa.Schema,
+        columns: list[str],
+        filter_: list[list[list[Any]]] | None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a source in some of its columns."""
+        number = next(self._numbers)
+        asked = OpenScan(number, source, columns, filter_)
+        name = encode(number)
+        projected = pa.schema([schema.field(column) for column in columns])
+        self.tell(b"O", encode(asked))
+        try:
+            while True:
+                with self._lock:
+                    self._channel.send(b"R", [name])
+                    kind, body = self._channel.receive()
+                if kind == b"Z":
+                    return
+                if kind == b"X":
+                    raise SourceFailed(decode(body, type=Failure).message)
+                yield from batches_of(body, projected)
+        finally:
+            self.tell(b"C", name)
+
+    def _reply(self, kind: bytes) -> pa.Buffer:
+        got, body = self._channel.receive()
+        if got == b"X":
+            raise SourceFailed(decode(body, type=Failure).message)
+        assert got == kind, f"{got!r} instead of {kind!r}"
+        return body
+
+
+class SourceFailed(Exception):
+    """The daemon could not open or read a table; it knows why."""
+
+
+def compute(query: Query, connection: duckdb.DuckDBPyConnection, channel: Channel) -> None:
+    """Run or describe a query and send everything about it, its failure included."""
+    scans = Scans(channel)
+    try:
+        _answer(query, connection, scans)
+    except SourceFailed as exc:
+        scans.tell(b"F", encode(Failure("source", str(exc))))
+    except BadStatement as exc:
+        scans.tell(b"F", encode(Failure("invalid", str(exc))))
+    except (duckdb.OutOfMemoryException, MemoryError, pa.ArrowMemoryError) as exc:
+        scans.tell(b"F", encode(Failure("memory", str(exc))))
+    except (duckdb.IOException, duckdb.HTTPException) as exc:
+        scans.tell(b"F", encode(Failure("files", str(exc))))
+    except (duckdb.InternalException, duckdb.FatalException) as exc:
+        scans.tell(b"F", encode(Failure("internal", str(exc))))
+    except (duckdb.Error, pa.ArrowException, RuntimeError, UnicodeError) as exc:
+        scans.tell(b"F", encode(Failure("invalid", str(exc))))
+
+
+def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -> None:
+    parsed = parse(connection, query.text)
+    given = scans.ask(_resolved(parsed.names, query.namespace))
+    lock(connection, [path for one in given.tables for file in one.files for path in file.paths])
+    for table in given.tables:
+        _create(connection, scans, table)
+    if query.namespace is not None:
+        use_namespace(connection, query.namespace)
+    values = _values(parsed, query)
+    if query.describe:
+        unbound = [None] * len(parsed.parameters)
+        schema = _described(connection, query.text, unbound if values is None else values)
+        scans.tell(b"S", encode(_answering(schema, parsed)))
+    else:
+        _send_rows(connection, scans, parsed, query.text, values)
+    scans.tell(b"E")
+
+
+def _resolved(names: Names, namespace: str | None) -> Names:
+    """Return the names with the default namespace where they have none."""
+    tables = [(own or namespace or "", table) for own, table in names.tables]
+    return Names(list(dict.fromkeys(tables)), names.everything)
+
+
+def _create(connection: duckdb.DuckDBPyConnection, scans: Scans, table: TableGiven) -> None:
+    schema = pa.ipc.read_schema(pa.py_buffer(table.schema))
+    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(CATALOG)}.{quoted(table.namespace)}")
+    types = _types(connection, schema)
+    for source in (*table.rows, *table.changes):
+        own = schema
+        if source in table.changes:
+            fields = [field.with_nullable(True) for field in schema]
+            own = pa.schema([*fields, pa.field("_op", pa.string(), nullable=False)])
+
+        def open_scan(
+            columns: list[str],
+            filter_: list[list[list[Any]]] | None,
+            source: int = source,
+            own: pa.Schema = own,
+        ) -> Iterator[pa.RecordBatch]:
+            # A filter of changes must not hide a deletion.
+            return scans.read(source, own, columns, filter_)
+
+        connection.register(source_name(source), Source(own, open_scan))
+    make = create_view if table.files or table.rows or table.changes else empty_view
+    connection.execute(make(table, types))
+
+
+def _types(connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, str]:
+    """Return DuckDB's types of the columns."""
+    relation = connection.from_arrow(schema.empty_table())
+    return dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def _values(parsed: Parsed, query: Query) -> list[Any] | dict[str, Any] | None:
+    """Return the values of the parameters as DuckDB takes them; None if none are given."""
+    names = parsed.parameters
+    if query.parameters is None:
+        if names and not query.describe:
+            raise BadStatement(
+                f"the statement has {len(names)} parameters, and no values are given"
+            )
+        return None
+    with pa.ipc.open_stream(query.parameters) as reader:
+        row = reader.read_all()
+    if len(names) != row.num_columns:
+        raise BadStatement(
+            f"the statement has {len(names)} parameters, and {row.num_columns} values are given"
+        )
+    values = [_value(row.column(place)) for place in range(row.num_columns)]
+    if all(name.isdigit() for name in names):
+        return values
+    given = dict(zip(row.schema.names, values, strict=True))
+    if missing := [name for name in names if name not in given]:
+        raise BadStatement(f"parameter ${missing[0]} has no value")
+    return given
+
+
+def _value(column: pa.ChunkedArray) -> Any:
+    type_ = column.type
+    if pa.types.is_timestamp(type_) and type_.unit == "ns":
+        # DuckDB would cut a value of Python to microseconds; this raises for others.
+        column = column.cast(pa.timestamp("us", type_.tz))
+    return column[0].as_py()
+
+
+def _described(connection: duckdb.DuckDBPyConnection, text: str, values: Any) -> pa.Schema:
+    """Return the schema of an answer without computing it."""
+    relation = connection.sql(text, params=values) if values else connection.sql(text)
+    columns = ", ".join(
+        f"CAST(NULL AS {type_}) AS {quoted(name)}"
+        for name, type_ in zip(relation.columns, map(str, relation.types), strict=True)
+    )
+    return connection.sql(f"SELECT {columns} WHERE false").to_arrow_reader(ROWS).schema
+
+
+def _answering(schema: pa.Schema, parsed: Parsed) -> Answering:
+    return Answering(_plain(schema).serialize().to_pybytes(), list(parsed.parameters))
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with dictionaries decoded: an ENUM is a text."""
+    return pa.schema(
+        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in schema
+    )
+
+
+def _send_rows(
+    connection: duckdb.DuckDBPyConnection, scans: Scans, parsed: Parsed, text: str, values: Any
+) -> None:
+    relation = connection.sql(text, params=values) if values else connection.sql(text)
+    reader = relation.to_arrow_reader(ROWS)
+    schema = _plain(reader.schema)
+    scans.tell(b"S", encode(_answering(reader.schema, parsed)))
+    waiting: list[pa.RecordBatch] = []
+    rows = nbytes = 0
+    for batch in reader:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch if batch.schema.equals(schema) else batch.cast(schema))
+        rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+        if nbytes >= MESSAGE_BYTES or rows >= _MESSAGE_ROWS:
+            _send(scans, waiting, nbytes)
+            waiting, rows, nbytes = [], 0, 0
+    if waiting:
+        _send(scans, waiting, nbytes)
+
+
+def _send(scans: Scans, batches: list[pa.RecordBatch], nbytes: int) -> None:
+    """Send batches as one, or in pieces of at most 1 MiB or one row."""
+    batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    step = max(1, batch.num_rows * MESSAGE_BYTES // max(nbytes, MESSAGE_BYTES))
+    for start in range(0, batch.num_rows, step):
+        scans.tell(b"D", batch.slice(start, step).serialize())
