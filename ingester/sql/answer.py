@@ -9,9 +9,11 @@ Every way out is one of two: the worker said that it has ended, and is given bac
 from __future__ import annotations
 
 import select
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,6 +33,7 @@ from ingester.sql.request import Statement
 from ingester.sql.tables import QueryTables
 from ingester.sql.wire import (
     Answering,
+    Channel,
     ChannelClosed,
     Failure,
     Names,
@@ -89,6 +92,8 @@ class RunningQuery:
         self._check_wanted = check_wanted
         self._tables = QueryTables()
         self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
+        self._cause: Exception | None = None
+        """Why a table could not be opened or read."""
         self.error: BaseException | None = None
         """What the query failed with."""
         self._lock = threading.Lock()
@@ -167,19 +172,34 @@ class RunningQuery:
         while True:
             kind, body = channel.receive(self._wait)
             if kind == b"N":
-                self._tables = self._open_tables(decode(body, type=Names))
-                channel.send(b"T", [encode(TablesGiven(self._tables.given))])
+                with self._told(channel):
+                    self._tables = self._open_tables(decode(body, type=Names))
+                    channel.send(b"T", [encode(TablesGiven(self._tables.given))])
             elif kind == b"O":
                 self._open(decode(body, type=OpenScan))
             elif kind == b"R":
-                self._read_on(decode(body, type=int))
+                with self._told(channel):
+                    self._read_on(channel, decode(body, type=int))
             elif kind == b"C":
                 self._close_scan(decode(body, type=int))
             elif kind == b"F":
                 self._leave(whole=True)
+                if self._cause is not None:
+                    raise self._cause
                 raise self._failure(decode(body, type=Failure))
             else:
                 return kind, body
+
+    @contextmanager
+    def _told(self, channel: Channel) -> Iterator[None]:
+        """Let the worker end its query where a table fails, so that it can serve the next one."""
+        try:
+            yield
+        except (ClientGone, ChannelClosed, TooSlow):
+            raise
+        except Exception as exc:
+            self._cause = exc
+            channel.send(b"X", [encode(Failure("source", str(exc)))])
 
     def _wait(self) -> None:
         """Wait for the worker; look after the client and the clock meanwhile."""
@@ -197,9 +217,8 @@ class RunningQuery:
         source = self._tables.sources[asked.source]
         self._scans[asked.scan] = source.read(asked.columns, asked.filter, self._check)
 
-    def _read_on(self, scan: int) -> None:
+    def _read_on(self, channel: Channel, scan: int) -> None:
         """Answer with the next batches of a scan."""
-        assert self.worker is not None
         batches: list[pa.RecordBatch] = []
         nbytes = 0
         for batch in self._scans[scan]:
@@ -208,7 +227,7 @@ class RunningQuery:
             if nbytes >= REPLY_BYTES:
                 break
         kind = b"B" if batches else b"Z"
-        self.worker.channel.send(kind, bodies_of(batches))
+        channel.send(kind, bodies_of(batches))
 
     def _close_scan(self, scan: int) -> None:
         self._scans.pop(scan).close()  # type: ignore[attr-defined]
@@ -222,8 +241,18 @@ class RunningQuery:
                 details=limit_facts("sql.max_rows", most, self.rows),
             )
 
-    def _failures(self) -> _Failures:
-        return _Failures(self)
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """End the query on any error inside, and say what an ended process means."""
+        try:
+            yield
+        except BaseException as exc:
+            code = self._leave(whole=False)
+            self.error = exc
+            if not isinstance(exc, ChannelClosed):
+                raise
+            self.error = self._ended or _process_ended(code)
+            raise self.error from None
 
     def _leave(self, *, whole: bool) -> int | None:
         """Give the worker back, or kill it and return its exit code."""
@@ -258,36 +287,15 @@ class RunningQuery:
         return BadRequest(message)
 
 
-class _Failures:
-    """Ends the query on any error inside, and says what an ended process means."""
-
-    def __init__(self, query: RunningQuery) -> None:
-        self._query = query
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            return
-        query = self._query
-        query.error = error
-        code = query._leave(whole=False)
-        if isinstance(error, ChannelClosed):
-            if query._ended is not None:
-                query.error = query._ended
-                raise query._ended from None
-            log.warning("SQL worker ended", exit_code=code, runbook="internal-error")
-            raise InternalFailure(
-                f"the process of the query ended by itself ({_meaning(code)}); other queries and"
-                " writes are not affected"
-            ) from None
-
-
-def _meaning(code: int | None) -> str:
-    if code == -9:
-        return "killed, probably by the system for lack of memory: lower sql.memory"
-    return f"exit code {code}"
+def _process_ended(code: int | None) -> InternalFailure:
+    log.warning("SQL worker ended", exit_code=code, runbook="internal-error")
+    meaning = f"exit code {code}"
+    if code == -signal.SIGKILL:
+        meaning = "killed, probably by the system for lack of memory: lower sql.memory"
+    return InternalFailure(
+        f"the process of the query ended by itself ({meaning}); other queries and writes are not"
+        " affected"
+    )
 
 
 def _too_long(seconds: float) -> IngesterError:
