@@ -6,7 +6,6 @@ time with pauses: parsed at once, 100,000 alternatives would block every other t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, overload
@@ -14,7 +13,7 @@ from typing import Any, Literal, overload
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import BadRequest, NotAvailable, limit_facts
+from ingester.errors import BadRequest, limit_facts
 from ingester.schema.limits import check_shown
 from ingester.shown_text import shown_names
 from persist.predicate.literals import number
@@ -167,14 +166,11 @@ class FilterLimits:
     nbytes: int = 8 << 20
 
 
-_FLIGHT_SQL = b"type.googleapis.com/arrow.flight.protocol.sql."
 MAX_NAME_BYTES = 256
 MAX_PREPARED = 64
 MAX_WAIT_S = 30
 DEFAULT_WAIT_S = 10.0
 """Default time that a ``live`` call waits for something new, in seconds."""
-_HEAD_BYTES = 128
-"""A google.protobuf.Any starts with the name of its type."""
 # A filter's numbers keep their digits, for columns of decimals.
 _decode = msgspec.json.Decoder(Ticket, float_hook=number).decode
 _encode = msgspec.json.Encoder(
@@ -204,7 +200,6 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
     """Parse a ticket.
 
     Raises:
-        NotAvailable: a Flight SQL message.
         BadRequest: not JSON, an unknown or missing field, a wrong type, an impossible
             combination, or a limit exceeded. The message names the field.
     """
@@ -214,7 +209,6 @@ def parse_ticket(body: bytes, limits: FilterLimits = FilterLimits()) -> Ticket:
             " (query.max_filter_bytes); split the query into several with fewer filter values",
             details=limit_facts("query.max_filter_bytes", limits.nbytes, len(body)),
         )
-    refuse_flight_sql(body)
     try:
         ticket = _read(body, limits)
     except msgspec.ValidationError as exc:
@@ -301,23 +295,6 @@ def predicate_of(
         return parse_predicate(filter_, schema, pause)
     except BadFilter as exc:
         raise BadRequest(str(exc)) from exc
-
-
-def refuse_flight_sql(body: bytes) -> None:
-    """Raise :class:`NotAvailable` if a ticket or command is a Flight SQL message."""
-    _, found, name = body[:_HEAD_BYTES].partition(_FLIGHT_SQL)
-    if found:
-        word = re.match(rb"\w*", name)
-        assert word is not None, "it may be empty"
-        raise no_flight_sql(word[0].decode())
-
-
-def no_flight_sql(name: str) -> NotAvailable:
-    """Return the error for a Flight SQL client, for example a JDBC, ODBC or ADBC driver."""
-    return NotAvailable(
-        f"Flight SQL ({name}) is not supported: query by DoGet with a JSON ticket,"
-        " write by DoPut with a path or a JSON command"
-    )
 
 
 def encode_ticket(ticket: Ticket) -> bytes:

@@ -1,6 +1,7 @@
 """The protocols. Each decodes requests, calls the engine, and translates its errors.
 
     ``flight``    Arrow Flight: writes, queries, actions
+    ``flight_sql``  Flight SQL on the same port, for ADBC, JDBC and ODBC drivers
     ``http``      probes, metrics, status as JSON and the operator's page
     ``tls``       the certificates of both, reloaded when their files change
     ``auth``      tokens, rights, the audit log

@@ -138,6 +138,12 @@ NEEDS: dict[str, Need] = {
     "get live": _READ,
     # A table whose namespace the caller may not read does not exist for its queries.
     "get sql": Need("read", "shown"),
+    "info sql": Need("read", "shown"),
+    "schema sql": Need("read", "shown"),
+    # Binds parameters of a prepared statement.
+    "put sql": Need("read", "shown"),
+    "action CreatePreparedStatement": Need("read", "shown"),
+    "action ClosePreparedStatement": Need("read", "shown"),
     "info": _ANY,
     "schema": _ANY,
     "list_flights": Need(None, "shown"),

@@ -9,6 +9,7 @@
                  ─▶ ``ingester.write.sender`` … ``ingester.write.stream`` (outcomes)
                  ─▶ ``put`` sends the answers, in order
     DoGet        ``get`` ─▶ the query room, whose parts it sends; ``sql`` ─▶ the SQL engine
+    Flight SQL   ``server`` ─▶ the room ``flight_sql``, by the interface in ``sql``
     DoAction     ``requests`` (the body) ─▶ ``actions``
     any error    ``refusals``: status, code and details as clients see them
 

@@ -21,7 +21,6 @@ from ingester.observability.log_levels import LEVELS
 from ingester.observability.status import OriginStatus
 from ingester.observability.status_lists import PageRequest
 from ingester.query.live_followers import Coming
-from ingester.query.ticket import no_flight_sql
 from ingester.reports.replications import ReplicationReport
 from ingester.schema.definition import check_properties, define_table, with_properties
 from ingester.schema.limits import check_shown, check_table_name
@@ -350,18 +349,6 @@ ACTIONS: dict[str, FlightAction] = {
 }
 
 
-_FLIGHT_SQL = {
-    "BeginSavepoint",
-    "BeginTransaction",
-    "CancelQuery",
-    "ClosePreparedStatement",
-    "CreatePreparedStatement",
-    "CreatePreparedSubstraitPlan",
-    "EndSavepoint",
-    "EndTransaction",
-}
-
-
 async def run_action(services: Services, permit: Permit, name: str, body: bytes) -> Objects:
     """Run an action by name; return its JSON objects.
 
@@ -371,8 +358,6 @@ async def run_action(services: Services, permit: Permit, name: str, body: bytes)
     """
     action = ACTIONS.get(name)
     if action is None:
-        if name in _FLIGHT_SQL:
-            raise no_flight_sql(name)
         there_are = ", ".join(ACTIONS)
         raise NotAvailable(
             f"such an action does not exist: {shown_name(name)}; there are {there_are}"

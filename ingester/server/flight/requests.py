@@ -11,7 +11,6 @@ import msgspec
 import pyarrow.flight as fl
 
 from ingester.errors import BadRequest
-from ingester.query.ticket import refuse_flight_sql
 from ingester.replication.messages import MessageColumn
 from ingester.schema.limits import check_shown
 from ingester.shown_text import shown_name, shown_names
@@ -234,7 +233,6 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
 
     Raises:
         BadRequest: malformed.
-        NotAvailable: a type that this version does not have.
     """
     if descriptor.descriptor_type == fl.DescriptorType.PATH:
         namespace, table = parse_table_path(descriptor)
@@ -242,7 +240,6 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
     if descriptor.descriptor_type != fl.DescriptorType.CMD:
         raise BadRequest("descriptor: neither a path [namespace, table] nor a JSON command")
     check_bytes("descriptor", len(descriptor.command), MAX_DESCRIPTOR_BYTES)
-    refuse_flight_sql(descriptor.command)
     kind = parse_body("descriptor", descriptor.command, _Typed).type
     if kind == "sync":
         return _parsed_sync(descriptor.command)

@@ -5,8 +5,9 @@ The generator holds only the answer, so that the query ends when gRPC drops the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -17,6 +18,45 @@ from ingester.server.flight.refusals import refusals
 from ingester.server.services import Services
 from ingester.sql.engine import SqlAnswer, SqlCaller
 from ingester.sql.request import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class SqlCall:
+    """A call of Flight SQL: pyarrow's context of the call and the caller's permit."""
+
+    context: Any
+    permit: Permit
+
+
+class SqlProtocol(Protocol):
+    """Flight SQL (:mod:`ingester.server.flight_sql`). Every method may block; any thread.
+
+    Attributes:
+        actions: the description of each action by name.
+    """
+
+    actions: Mapping[str, str]
+
+    def takes(self, message: bytes) -> bool:
+        """Return whether a command or a ticket is for Flight SQL."""
+
+    def info(self, call: SqlCall, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
+        """Answer GetFlightInfo."""
+
+    def schema(self, call: SqlCall, command: bytes) -> pa.Schema:
+        """Answer GetSchema."""
+
+    def get(self, call: SqlCall, ticket: bytes) -> fl.FlightDataStream:
+        """Answer DoGet."""
+
+    def put(self, call: SqlCall, command: bytes, reader: Any, writer: Any) -> None:
+        """Serve a DoPut stream to its end."""
+
+    def takes_action(self, name: str) -> bool:
+        """Return whether an action is one of Flight SQL, supported or not."""
+
+    def action(self, call: SqlCall, name: str, body: bytes) -> list[bytes]:
+        """Run an action and return its results."""
 
 
 def sql_caller(context: Any, access: Access, permit: Permit) -> SqlCaller:
@@ -47,10 +87,20 @@ def answer_statement(
     permit: Permit,
     statement: Statement,
     query_id: str | None = None,
+    check_schema: Callable[[pa.Schema], None] = lambda schema: None,
 ) -> fl.FlightDataStream:
-    """Run a statement and return the stream that pyarrow sends. Inside :func:`refusals`."""
+    """Run a statement and return the stream that pyarrow sends. Inside :func:`refusals`.
+
+    Args:
+        check_schema: raises an error for a schema that the client does not expect.
+    """
     caller = sql_caller(context, services.access, permit)
     answer = services.sql.run(statement, caller, query_id)
+    try:
+        check_schema(answer.schema)
+    except BaseException:
+        answer.close()
+        raise
     schema = answer.schema.with_metadata({"query_id": answer.query_id, "store": services.store_id})
     return fl.GeneratorStream(schema, _batches(context, services, answer))
 

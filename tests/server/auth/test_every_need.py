@@ -17,11 +17,15 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.protobuf import bytes_field
 from ingester.query.ticket import Ticket
 from ingester.server.auth.rights import NEEDS
 from ingester.server.flight.actions import ACTIONS
 from ingester.server.flight.server import IngesterServer
+from ingester.server.flight_sql.dispatch import SQL_ACTIONS
+from ingester.server.flight_sql.messages import Handle, packed
 from ingester.server.http.app import create_app
+from ingester.sql.request import Statement
 from tests.drivers.wire import ARROW_AND_FLIGHT, Stream, act, command, extra, numbers, put
 from tests.server.auth.secured import Secured
 from tests.server.http.serving import TurnableSource
@@ -68,8 +72,8 @@ def test_every_scope_action_and_route_is_in_the_table_and_nothing_else() -> None
     scopes = get_args(next(f.type for f in msgspec.structs.fields(Ticket) if f.name == "scope"))
     routes = [route.path for route in create_app(TurnableSource()).routes]  # type: ignore[attr-defined]
     walked = {
-        *(f"get {scope}" for scope in scopes),
-        *(f"action {name}" for name in ACTIONS),
+        *(f"get {scope}" for scope in (*scopes, "sql")),
+        *(f"action {name}" for name in (*ACTIONS, *SQL_ACTIONS)),
         *(f"http {path}" for path in routes),
     }
     assert walked == {key for key in NEEDS if key.split()[0] in ("get", "action", "http")}
@@ -81,7 +85,7 @@ def test_every_type_of_a_writes_command_is_in_the_table(secured: Secured) -> Non
     told = re.search(r"is not one of ([\w, ]+)", str(refused.value))
     assert told is not None
     types = {f"put {kind}" for kind in told[1].split(", ")}
-    assert types == {key for key in NEEDS if key.startswith("put ")}
+    assert types | {"put sql"} == {key for key in NEEDS if key.startswith("put ")}
 
 
 def send(client: fl.FlightClient, descriptor: fl.FlightDescriptor) -> None:
@@ -92,6 +96,11 @@ def send(client: fl.FlightClient, descriptor: fl.FlightDescriptor) -> None:
         except OSError:
             stream.close()
             raise
+
+
+def run(client: fl.FlightClient, action: fl.Action) -> None:
+    """Run an action to its end."""
+    list(client.do_action(action))
 
 
 def get(client: fl.FlightClient, ticket: fl.Ticket) -> None:
@@ -142,6 +151,23 @@ def calls() -> dict[str, Call]:
         body |= {"list": "tables"} if "list" in fields else {}
         body |= {"undo": True} if name == "drain" else {}  # other tests use the daemon
         found[f"action {name}"] = partial(act, name=name, **body)
+    return found | sql_calls()
+
+
+def sql_calls() -> dict[str, Call]:
+    """One call for each entry of Flight SQL."""
+    handle = bytes_field(1, Handle(Statement("SELECT 1")).encoded())
+    asked = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", handle))
+    ticket = fl.Ticket(packed("TicketStatementQuery", handle))
+    found: dict[str, Call] = {
+        "info sql": lambda client: client.get_flight_info(asked),
+        "schema sql": lambda client: client.get_schema(asked),
+        "get sql": partial(get, ticket=ticket),
+        "put sql": partial(send, descriptor=asked),
+    }
+    for name in SQL_ACTIONS:
+        action = fl.Action(name, packed(f"Action{name}Request"))
+        found[f"action {name}"] = partial(run, action=action)
     return found
 
 
@@ -180,10 +206,10 @@ def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, ask
     with secured.client("other") as client:
         elsewhere = refusal(call, client)
     nothing_named = ("action store", "action status", "action status_list", "list_flights")
-    names_it = asked not in (*nothing_named, "list_actions")
+    names_it = asked not in (*nothing_named, "list_actions", *sql_calls())
     assert elsewhere == ("forbidden" if names_it and asked != "exchange" else None)
     lacking = {"read": "writes", "write": "reads", "admin": "rw"}.get(need.right or "")
-    if lacking is not None:
+    if lacking is not None and asked not in sql_calls():
         with secured.client(lacking) as client:
             assert refusal(call, client) == "forbidden"
     if asked == "action followers":

@@ -1,4 +1,4 @@
-"""A Flight SQL driver gets a clear "unimplemented" error from every method that it may call."""
+"""Messages of Flight SQL that are not supported are "unimplemented" by their names."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ def _command(name: str) -> bytes:
     return command_descriptor(_message(name))
 
 
-# Updates and bulk ingests begin with a descriptor and no schema.
 CALLS = {
-    "CommandStatementQuery": ("GetFlightInfo", [_command("CommandStatementQuery")]),
-    "CommandGetTables": ("GetSchema", [_command("CommandGetTables")]),
-    "TicketStatementQuery": ("DoGet", [field(1, _message("TicketStatementQuery"))]),
-    "CreatePreparedStatement": ("DoAction", [field(1, b"CreatePreparedStatement")]),
+    "CommandStatementSubstraitPlan": (
+        "GetFlightInfo",
+        [_command("CommandStatementSubstraitPlan")],
+    ),
+    "CommandOfTheFuture": ("GetSchema", [_command("CommandOfTheFuture")]),
+    "TicketOfTheFuture": ("DoGet", [field(1, _message("TicketOfTheFuture"))]),
+    "CreatePreparedSubstraitPlan": ("DoAction", [field(1, b"CreatePreparedSubstraitPlan")]),
     "BeginTransaction": ("DoAction", [field(1, b"BeginTransaction")]),
-    "CommandStatementUpdate": ("DoPut", [field(1, _command("CommandStatementUpdate"))]),
+    # The first message of this stream has a descriptor and no schema.
+    "CommandPlan": ("DoPut", [field(1, _command("CommandPlan"))]),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_message_of_flight_sql_is_unimplemented_by_its_name(shared: Daemon, name: str) -> None:
-    """Regression: the error was "not a JSON object"."""
     method, messages = CALLS[name]
     answered = call(shared.flight, method, messages)
     assert answered.status == UNIMPLEMENTED
     told = json.loads(answered.binary("ingester-error-bin"))
     assert told["code"] == "unimplemented"
-    assert told["message"].startswith(f"Flight SQL ({name}) is not supported")
+    assert told["message"] == f"Flight SQL: {name!r} is not supported"
 
 
 def test_do_exchange_is_unimplemented_by_its_name(shared: Daemon) -> None:

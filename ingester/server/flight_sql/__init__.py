@@ -1,0 +1,13 @@
+"""Flight SQL, the protocol of ADBC, JDBC and ODBC drivers, on the port of Flight.
+
+    a descriptor's command, a ticket, an action ─▶ ``messages`` (decoding) ─▶ ``dispatch``
+        statements     ─▶ ``statements`` ─▶ the SQL engine, by ``flight.sql``
+        metadata       ─▶ ``catalog`` (namespaces, tables, keys), ``sql_info``, ``type_info``
+        rows to write  ─▶ ``ingest``
+        default namespace of a connection: ``sessions``
+
+Nothing is kept between calls: the handle of a prepared statement has the statement and its
+parameters, and a session is a cookie. What is not here answers UNIMPLEMENTED by its name. The
+daemon gives a :class:`dispatch.FlightSql` to the Flight server, which knows only its interface
+(``flight.sql``). Start reading at ``dispatch``.
+"""

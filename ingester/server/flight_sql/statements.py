@@ -1,0 +1,147 @@
+"""Statements: described, prepared, with bound parameters, run and cancelled.
+
+    CommandStatementQuery            ─▶ GetFlightInfo ─▶ a ticket ─▶ DoGet
+    CreatePreparedStatement          ─▶ a handle
+    CommandPreparedStatementQuery    ─▶ DoPut of one row of parameters ─▶ another handle
+                                     ─▶ GetFlightInfo ─▶ a ticket ─▶ DoGet
+
+A ticket names the announced schema. If a table has changed since, DoGet is refused and the client
+may ask again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+
+from ingester.errors import BadRequest, NotAvailable, Refused
+from ingester.protobuf import bytes_field
+from ingester.server.flight.callers import permitted
+from ingester.server.flight.put_messages import batch_of, next_chunk, send_answer
+from ingester.server.flight.sql import SqlCall, answer_statement, sql_caller
+from ingester.server.flight_sql.messages import (
+    MAX_MESSAGE_BYTES,
+    Handle,
+    Message,
+    handle_of,
+    packed,
+    prepared_result,
+    schema_digest,
+    statement_request,
+    unpacked,
+)
+from ingester.server.services import Services
+from ingester.sql.engine import Described
+from ingester.sql.request import Statement, checked
+
+
+class Statements:
+    """The statements of Flight SQL clients. Keeps nothing between calls; any thread."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def info(
+        self, call: SqlCall, command: Message, descriptor: fl.FlightDescriptor
+    ) -> fl.FlightInfo:
+        """Return schema and ticket of a statement."""
+        handle = self._handle(call, command)
+        schema = self._describe(call, handle.statement).schema
+        named = replace(handle, query_id=new_query_id(call), digest=schema_digest(schema))
+        ticket = packed("TicketStatementQuery", bytes_field(1, named.encoded()))
+        schema = schema.with_metadata(
+            {"query_id": named.query_id, "store": self._services.store_id}
+        )
+        return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])])
+
+    def schema(self, call: SqlCall, command: Message) -> pa.Schema:
+        """Return the schema of a statement's answer."""
+        return self._describe(call, self._handle(call, command).statement).schema
+
+    def get(self, call: SqlCall, ticket: Message) -> fl.FlightDataStream:
+        """Run a statement.
+
+        Raises:
+            Refused: a table has changed since GetFlightInfo, so that the schema is another.
+        """
+        handle = handle_of(ticket.blob(1))
+
+        def check_schema(schema: pa.Schema) -> None:
+            if handle.digest and handle.digest != schema_digest(schema):
+                raise Refused(
+                    "the columns of the answer have changed since GetFlightInfo: run the statement"
+                    " again",
+                    retry_after_s=0.0,
+                )
+
+        # The id of a ticket that another caller was given is not used: it may be running.
+        query_id = handle.query_id if is_query_of(call, handle.query_id) else new_query_id(call)
+        return answer_statement(
+            call.context, self._services, call.permit, handle.statement, query_id, check_schema
+        )
+
+    def prepare(self, call: SqlCall, body: bytes) -> list[bytes]:
+        """Return the handle of a statement, the schemas of its answer and its parameters."""
+        statement = self._statement(unpacked(body))
+        described = self._describe(call, statement)
+        return [prepared_result(Handle(statement), described.schema, described.parameters)]
+
+    def close(self, call: SqlCall, body: bytes) -> list[bytes]:
+        """Check the handle; there is nothing to close."""
+        handle_of(unpacked(body).blob(1))
+        return []
+
+    def bind(self, call: SqlCall, command: Message, reader: Any, writer: Any) -> None:
+        """Read one row of parameters, and answer with a handle that has it."""
+        handle = handle_of(command.blob(1))
+        with permitted(self._services, call.permit, reader, writer) as (messages, answers):
+            row: pa.RecordBatch | None = None
+            while (chunk := next_chunk(messages, MAX_MESSAGE_BYTES)) is not None:
+                batch = batch_of(chunk)
+                if batch.num_rows == 0:
+                    continue
+                if row is not None:
+                    raise BadRequest("the parameters have more rows than one: run one row a time")
+                row = batch
+            bound = checked(replace(handle.statement, parameters=row))
+            encoded = Handle(bound).encoded()
+            if len(encoded) > MAX_MESSAGE_BYTES // 2:
+                raise BadRequest(
+                    f"statement and parameters have {len(encoded)} B; at most"
+                    f" {MAX_MESSAGE_BYTES // 2} are taken"
+                )
+            send_answer(answers, bytes_field(1, encoded))
+
+    def _handle(self, call: SqlCall, command: Message) -> Handle:
+        if command.name == "CommandPreparedStatementQuery":
+            return handle_of(command.blob(1))
+        return Handle(self._statement(command))
+
+    def _statement(self, message: Message) -> Statement:
+        request = statement_request(message)
+        if request.in_transaction:
+            raise NotAvailable("Flight SQL: transactions are not supported")
+        return checked(Statement(request.text, None))
+
+    def _describe(self, call: SqlCall, statement: Statement) -> Described:
+        caller = sql_caller(call.context, self._services.access, call.permit)
+        return self._services.sql.describe(statement, caller)
+
+
+def new_query_id(call: SqlCall) -> str:
+    """Return a new id, which tells whose query it is."""
+    return f"{_tag(call)}-{uuid.uuid4().hex}"
+
+
+def is_query_of(call: SqlCall, query_id: str) -> bool:
+    """Return whether :func:`new_query_id` has made this id for the same caller."""
+    return query_id.startswith(f"{_tag(call)}-")
+
+
+def _tag(call: SqlCall) -> str:
+    return hashlib.blake2b(call.permit.caller.name.encode(), digest_size=6).hexdigest()
