@@ -16,6 +16,7 @@ from collections.abc import Iterator
 Value = int | bytes
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT_BYTES = 10
+_MAX_NUMBER = (1 << 29) - 1
 
 
 class BadMessage(ValueError):
@@ -30,12 +31,15 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         values are little-endian.
 
     Raises:
-        BadMessage: the bytes end too early, or have a wire type that does not exist.
+        BadMessage: the bytes end too early, or have a number of a field or a wire type that does
+            not exist.
     """
     at, end = 0, len(message)
     while at < end:
         key, at = _varint(message, at)
         number, kind = key >> 3, key & 7
+        if not 0 < number <= _MAX_NUMBER:
+            raise BadMessage(f"{number} before byte {at} is not the number of a field")
         if kind == _VARINT:
             value, at = _varint(message, at)
             yield number, value
@@ -76,7 +80,9 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         byte = message[at + index]
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            return value & ((1 << 64) - 1), at + index + 1
+            if value >= 1 << 64:
+                raise BadMessage(f"the number at byte {at} has more than 64 bits")
+            return value, at + index + 1
     raise BadMessage(f"the number at byte {at} has more than {_MAX_VARINT_BYTES} bytes")
 
 
