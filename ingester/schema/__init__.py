@@ -3,7 +3,8 @@
     ``limits``: the permitted shape of a schema, checked first
     a first write, or a client's request ──▶ ``definition`` ◀── ``limits``: valid names
     a sent schema ──▶ ``types``: the stored form of each type, or why it is refused
-    a sent batch  ──▶ ``normalise``: validated, in the table's types ──▶ the log
+    a sent batch  ──▶ ``pieces``: divided where it is too large for one write
+                  ──▶ ``normalise``: validated, in the table's types ──▶ the log
                           ``expansion``: the converted size, known before the conversion
     rows of any age ──▶ ``align``: the columns of one schema
 
