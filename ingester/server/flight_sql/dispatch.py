@@ -19,7 +19,7 @@ import pyarrow.flight as fl
 from ingester.errors import BadRequest, NotAvailable
 from ingester.server.flight.put_messages import PutLimits
 from ingester.server.flight.sql import SqlCall
-from ingester.server.flight_sql.ingest import ingest
+from ingester.server.flight_sql.ingest import Ingests, parse_ingest
 from ingester.server.flight_sql.messages import is_flight_sql, unpacked
 from ingester.server.flight_sql.statements import Statements
 from ingester.server.portal import Portal
@@ -46,9 +46,7 @@ class FlightSql:
     """Flight SQL of one daemon; see :class:`ingester.server.flight.sql.SqlProtocol`."""
 
     def __init__(self, services: Services, portal: Portal, limits: PutLimits) -> None:
-        self._services = services
-        self._portal = portal
-        self._limits = limits
+        self._ingests = Ingests(portal, services, limits)
         self._statements = Statements(services)
         self._run: dict[str, Callable[[SqlCall, bytes], list[bytes]]] = {
             "CreatePreparedStatement": self._statements.prepare,
@@ -87,7 +85,7 @@ class FlightSql:
         """Serve a DoPut stream. Raises NotAvailable for an unknown command."""
         found = unpacked(command)
         if found.name == "CommandStatementIngest":
-            ingest(call, self._services, self._portal, self._limits, found, reader, writer)
+            self._ingests.serve(call, parse_ingest(found), reader, writer)
         elif found.name == "CommandPreparedStatementQuery":
             call.permit.require("put sql")
             self._statements.bind(call, found, reader, writer)
