@@ -56,6 +56,18 @@ def fields(message: bytes) -> Iterator[tuple[int, Value]]:
         at += size
 
 
+def packed_varints(data: bytes) -> Iterator[int]:
+    """Yield the integers of a packed repeated field, unsigned.
+
+    Raises:
+        BadMessage: the bytes end inside a number.
+    """
+    at = 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        yield value
+
+
 def signed(value: int) -> int:
     """Return a varint as the signed 64-bit integer that it encodes (int32, int64, enum)."""
     return value - (1 << 64) if value >= 1 << 63 else value

@@ -16,10 +16,12 @@ import msgspec
 import pyarrow as pa
 
 from ingester.errors import BadRequest
+from ingester.schema.expansion import shown_bytes
 
 MAX_SQL_BYTES = 1 << 20
 """The longest statement."""
 MAX_PARAMETERS = 10_000
+MAX_PARAMETER_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +85,33 @@ def checked(statement: Statement) -> Statement:
         raise BadRequest(
             f"the statement has {row.num_columns} parameters; at most {MAX_PARAMETERS} are allowed"
         )
+    if row is not None:
+        _check_valid(row)
     return statement
+
+
+def _check_valid(row: pa.RecordBatch) -> None:
+    """Raise BadRequest for buffers that Arrow would follow to memory that is not theirs."""
+    try:
+        row.validate()
+        if (shown := sum(map(shown_bytes, row.columns))) > MAX_PARAMETER_BYTES:
+            raise BadRequest(
+                f"the parameters have {shown:.0f} B of text; at most {MAX_PARAMETER_BYTES} B are"
+                " allowed"
+            )
+        row.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        raise BadRequest(f"the parameters are not valid: {exc}") from exc
 
 
 def _parameters(text: str) -> pa.RecordBatch:
     try:
         with pa.ipc.open_stream(base64.b64decode(text, validate=True)) as reader:
-            table = reader.read_all()
-    except (binascii.Error, pa.ArrowException, OSError) as exc:
+            batches = list(reader)
+    except (binascii.Error, pa.ArrowException, OSError, MemoryError) as exc:
         raise BadRequest(f"ticket: parameters is not base64 of an Arrow stream: {exc}") from exc
-    if table.num_rows != 1:
-        raise BadRequest(f"ticket: parameters has {table.num_rows} rows; a query takes exactly one")
-    return table.combine_chunks().to_batches()[0]
+    rows = sum(batch.num_rows for batch in batches)
+    if rows != 1:
+        raise BadRequest(f"ticket: parameters has {rows} rows; a query takes exactly one")
+    # Not concatenated: Arrow would follow offsets that are not validated yet.
+    return next(batch for batch in batches if batch.num_rows)

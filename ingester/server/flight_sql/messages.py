@@ -19,12 +19,14 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.errors import BadRequest
-from ingester.protobuf import BadMessage, Value, bytes_field, fields, varint_field
+from ingester.protobuf import BadMessage, Value, bytes_field, fields, packed_varints, varint_field
 from ingester.sql.request import Statement, checked
 
 _TYPE = b"/arrow.flight.protocol.sql."
 _HEAD_BYTES = 128
 """A google.protobuf.Any starts with the name of its type."""
+MAX_FIELDS = 10_000
+"""The most fields of a message, and values of a field: each takes about a microsecond."""
 MAX_MESSAGE_BYTES = 16 << 20
 """The largest command, ticket or body. It holds a statement and its parameters."""
 
@@ -45,10 +47,15 @@ class Message:
         self.data = data
         self._fields: dict[int, list[Value]] = {}
         try:
-            for number, value in fields(data):
+            for count, (number, value) in enumerate(fields(data)):
+                self._check_count(count + 1)
                 self._fields.setdefault(number, []).append(value)
         except BadMessage as exc:
             raise BadRequest(f"{name} is not a protobuf message: {exc}") from exc
+
+    def _check_count(self, count: int) -> None:
+        if count > MAX_FIELDS:
+            raise BadRequest(f"{self.name} has more than {MAX_FIELDS} fields or values of a field")
 
     def has(self, number: int) -> bool:
         """Return whether the field was sent."""
@@ -88,22 +95,17 @@ class Message:
             if isinstance(value, int):
                 found.append(value)
                 continue
-            # Packed values are varints one after another: the values of fields without keys.
-            found += _packed(self.name, value)
+            try:
+                for each in packed_varints(value):
+                    found.append(each)
+                    self._check_count(len(found))
+            except BadMessage as exc:
+                raise BadRequest(f"{self.name}: field {number}: {exc}") from exc
         return found
 
     def number(self, number: int) -> int:
         """Return an integer, unsigned; 0 if it was not sent."""
         return (self.numbers(number) or [0])[-1]
-
-
-def _packed(name: str, value: bytes) -> list[int]:
-    keyed, start = b"", 0
-    for index, byte in enumerate(value):
-        if byte < 0x80:
-            keyed += b"\x08" + value[start : index + 1]
-            start = index + 1
-    return Message(name, keyed).numbers(1) if start == len(value) else []
 
 
 def is_flight_sql(message: bytes) -> bool:
@@ -166,8 +168,7 @@ def handle_of(data: bytes) -> Handle:
         try:
             with pa.ipc.open_stream(message.blob(3)) as reader:
                 row = reader.read_next_batch()
-                row.validate()
-        except (pa.ArrowException, OSError, StopIteration) as exc:
+        except (pa.ArrowException, OSError, StopIteration, MemoryError) as exc:
             raise BadRequest(f"statement handle: parameters: {exc}") from exc
     statement = Statement(message.text(1), message.optional_text(2), row)
     return Handle(checked(statement), message.text(4), message.blob(5))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.protobuf import BadMessage, Value, bytes_field, fields, signed, varint_field
+from ingester.protobuf import (
+    BadMessage,
+    Value,
+    bytes_field,
+    fields,
+    packed_varints,
+    signed,
+    varint_field,
+)
 
 MOST = (1 << 64) - 1
 NUMBERS = st.integers(1, (1 << 29) - 1)
@@ -81,6 +89,21 @@ def test_a_changed_byte_never_raises_another_error(rest: bytes, at: int, byte: i
     message = bytearray(encoded([(1, "a text"), (2, 1 << 40), (300, rest)]))
     message[at % len(message)] = byte
     decoded(bytes(message))
+
+
+@given(st.lists(st.integers(0, MOST)), st.data())
+def test_packed_integers_come_back_and_are_refused_when_cut(
+    values: list[int], data: st.DataObject
+) -> None:
+    key = len(varint_field(1, 0)) - 1
+    each = [varint_field(1, value)[key:] for value in values]
+    whole = b"".join(each)
+    assert list(packed_varints(whole)) == values
+    cut = data.draw(st.integers(0, len(whole)))
+    ends = [sum(map(len, each[:count])) for count in range(len(each) + 1)]
+    if cut not in ends:
+        with pytest.raises(BadMessage, match="ends inside a number"):
+            list(packed_varints(whole[:cut]))
 
 
 HOSTILE = {
