@@ -98,6 +98,14 @@ def send(client: fl.FlightClient, descriptor: fl.FlightDescriptor) -> None:
             raise
 
 
+def bind(client: fl.FlightClient, descriptor: fl.FlightDescriptor) -> None:
+    """Bind one row of parameters."""
+    with Stream(client, descriptor, numbers(0, 1).schema) as stream:
+        stream.send(numbers(0, 1))
+        stream.writer.done_writing()
+        stream.reader.read()
+
+
 def run(client: fl.FlightClient, action: fl.Action) -> None:
     """Run an action to its end."""
     list(client.do_action(action))
@@ -163,7 +171,7 @@ def sql_calls() -> dict[str, Call]:
         "info sql": lambda client: client.get_flight_info(asked),
         "schema sql": lambda client: client.get_schema(asked),
         "get sql": partial(get, ticket=ticket),
-        "put sql": partial(send, descriptor=asked),
+        "put sql": partial(bind, descriptor=asked),
     }
     for name in SQL_ACTIONS:
         action = fl.Action(name, packed(f"Action{name}Request"))
