@@ -71,6 +71,10 @@ class Caller:
         """Return whether the caller has this right (None: any) in a namespace (None: in all)."""
         return any(grant.covers(right, namespace) for grant in self.grants)
 
+    def may_somewhere(self, right: Right) -> bool:
+        """Return whether the caller has this right in any namespace."""
+        return any(grant.covers(right, grant.namespace) for grant in self.grants)
+
 
 EVERYBODY = Caller("-", "", (Grant(EVERY, frozenset(RIGHTS)),))
 """The one caller of a daemon without ``[auth]``."""

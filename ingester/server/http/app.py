@@ -12,6 +12,7 @@
 | GET /api/status/X   | ``StatusPage`` of list X, with ``?after=KEY&limit=N&match=TEXT``    |
 | GET /api/tables/N/T | ``table_detail.TableDetail``; behind it ``/partitions``, ``/files``  |
 | GET /api/history    | ``History``             |                                            |
+| POST /api/sql       | the answer to an SQL query: see ``sql``                              |
 | /iceberg/v1/…       | an Iceberg REST catalogue: see ``iceberg``                           |
 | GET /               | the operator's page     |                                            |
 
@@ -36,7 +37,7 @@ from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,10 +48,13 @@ from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRe
 from ingester.observability.table_detail import TableView
 from ingester.schema.limits import check_table_name
 from ingester.server.auth.rights import Sees
-from ingester.server.http.entrance import Entrance, Handler, TurnedAway
+from ingester.server.http.entrance import GONE, Entrance, Handler, TurnedAway
 from ingester.server.http.iceberg import ROOT, IcebergRoutes, refusal
 from ingester.server.http.iceberg import error as iceberg_error
 from ingester.server.http.page import assemble
+from ingester.server.http.sql import PATH as SQL_PATH
+from ingester.server.http.sql import QUERIES, SqlRoute
+from ingester.sql.engine import SqlEngine
 from persist.store import ObjectStore
 
 log = structlog.get_logger()
@@ -108,6 +112,9 @@ class StatusSource(Protocol):
     def open_store(self) -> ObjectStore | str:
         """Return the daemon's store, or why it cannot be read now."""
 
+    def open_sql(self) -> SqlEngine | str:
+        """Return the daemon's SQL engine, or why it answers no queries now."""
+
 
 @cache
 def runbook_entries() -> dict[str, str]:
@@ -118,21 +125,28 @@ def runbook_entries() -> dict[str, str]:
 
 
 class BoundedAnswers:
-    """ASGI middleware that answers 503 beyond ``MAX_ANSWERS`` answers under way. On the loop."""
+    """ASGI middleware that answers 503 beyond ``MAX_ANSWERS`` answers under way. On the loop.
+
+    Queries and the catalogue's routes, which wait for the store, have places of their own: the
+    status and the metrics must be seen meanwhile.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._places = trio.Semaphore(MAX_ANSWERS)
-        # Those wait for the store: the status must be seen while it hangs.
         self._of_catalogue = trio.Semaphore(MAX_ANSWERS)
+        self._of_sql = trio.Semaphore(QUERIES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http" or scope["path"].startswith("/health/"):
             await self._app(scope, receive, send)
             return
-        of_catalogue = scope["path"].startswith(f"{ROOT}/")
-        places = self._of_catalogue if of_catalogue else self._places
+        places = self._places
+        if scope["path"].startswith(f"{ROOT}/"):
+            places = self._of_catalogue
+        elif scope["path"] == SQL_PATH:
+            places = self._of_sql
         try:
             places.acquire_nowait()
         except trio.WouldBlock:
@@ -159,7 +173,7 @@ def create_app(
     html, policy = assemble()
     # One at a time: concurrent scrapes must not take the threads that flushes need.
     scrapes = trio.CapacityLimiter(1)
-    tables = _TableRoutes(source)
+    tables, queries = _TableRoutes(source), SqlRoute(source.open_sql)
 
     async def live(_: Request) -> Response:
         is_live = source.live()
@@ -205,6 +219,9 @@ def create_app(
     async def table_list(request: Request) -> Response:
         return await _told(tables.page, request)
 
+    async def sql(request: Request) -> Response:
+        return _json_bytes(await queries.answer(request), 200)
+
     async def history(_: Request) -> Response:
         return _json_bytes(msgspec.json.encode(source.history()), 200)
 
@@ -231,6 +248,7 @@ def create_app(
         "/": show_page,
     }
     routes: dict[str, tuple[str, Handler]] = {path: ("GET", each) for path, each in shown.items()}
+    routes[SQL_PATH] = ("POST", sql)
     routes |= IcebergRoutes(source.open_store, store_options or {}).routes()
 
     def counted(path: str, handle: Handler) -> Handler:
@@ -267,6 +285,8 @@ def _answered(handle: Handler) -> Handler:
             return await handle(request)
         except TurnedAway as exc:
             return _turned_away(request.url.path, exc)
+        except ClientDisconnect:
+            return _turned_away(request.url.path, TurnedAway(*GONE))
         except Exception:
             error_id = uuid.uuid4().hex[:12]
             log.exception(
@@ -312,8 +332,10 @@ async def _refuse(request: Request, exc: Exception) -> Response:
     message = {
         404: "no such path; there are /, /health/live, /health/ready, /metrics, /api/status,"
         " /api/status/{tables,origins,followers,replications,namespaces}, /api/history,"
-        " /api/tables/NAMESPACE/TABLE, .../partitions, .../files, /iceberg/v1/config",
-        405: "only GET and HEAD are answered here",
+        " /api/tables/NAMESPACE/TABLE, .../partitions, .../files, /api/sql, /iceberg/v1/config",
+        405: "only POST is answered here"
+        if request.url.path == SQL_PATH
+        else "only GET and HEAD are answered here",
     }.get(exc.status_code, exc.detail)
     response = _error(exc.status_code, code, message)
     response.headers.update(exc.headers or {})
@@ -325,7 +347,8 @@ def _error(status: int, code: str, message: str) -> Response:
 
 
 def _saturated(path: str) -> Response:
-    message = f"{MAX_ANSWERS} answers are under way; retry in a second"
+    under_way = QUERIES if path == SQL_PATH else MAX_ANSWERS
+    message = f"{under_way} answers are under way; retry in a second"
     if path.startswith(f"{ROOT}/"):
         response = iceberg_error(503, message)
     else:

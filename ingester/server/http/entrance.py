@@ -20,7 +20,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ingester.config.settings import HttpSettings, split_address
-from ingester.errors import AccessDenied, NotAuthenticated, OverQuota, kind_of
+from ingester.errors import (
+    AccessDenied,
+    IngesterError,
+    NotAuthenticated,
+    OverQuota,
+    Status,
+    kind_of,
+)
 from ingester.server.auth.access import Access, Permit, bearer_of
 from ingester.server.auth.rights import NOBODY
 from ingester.server.auth.tokens import PREFIX
@@ -42,6 +49,31 @@ class TurnedAway(Exception):
         self.headers = headers or {}
 
 
+GONE = (499, "gone", "the client has disconnected")
+"""Counted, and read by nobody."""
+_STATUSES: dict[Status, int] = {
+    "INVALID_ARGUMENT": 400,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "NOT_FOUND": 404,
+    "INTERNAL": 500,
+    "UNIMPLEMENTED": 501,
+    "UNAVAILABLE": 503,
+    "DEADLINE_EXCEEDED": 504,
+}
+
+
+def turned_away(error: IngesterError) -> TurnedAway:
+    """Return the refusal of a request that failed with one of the errors of every protocol."""
+    kind, headers = kind_of(error), dict[str, str]()
+    status = 429 if isinstance(error, OverQuota) else _STATUSES[kind.status]
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="ingester"'
+    if status in (429, 503):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_s or 1))
+    return TurnedAway(status, kind.code, error.message, headers)
+
+
 class Entrance:
     """Admits requests. On the loop.
 
@@ -57,7 +89,10 @@ class Entrance:
         self._checks = trio.CapacityLimiter(CHECKS)
 
     def behind(self, path: str, handle: Handler) -> Handler:
-        """Return a handler that checks a request first; ``handle`` finds ``request.state.sees``.
+        """Return a handler that checks a request first.
+
+        ``handle`` finds the caller's permit in ``request.state.permit``, and what it sees in
+        ``request.state.sees``.
 
         It raises :class:`TurnedAway` for a refused request.
         """
@@ -67,6 +102,7 @@ class Entrance:
             if not path.startswith(_NAMELESS):
                 self._check_host(request)
             permit = await self._permit(request, asked)
+            request.state.permit = permit
             request.state.sees = None if self._access.is_open(asked) else permit.sees(asked)
             return await handle(request)
 
@@ -90,14 +126,8 @@ class Entrance:
                 permit = await self._admitted(request, peer, asked)
             named = request.scope.get("path_params", {})
             permit.require(asked, named.get("namespace"), named.get("table"))
-        except NotAuthenticated as exc:
-            challenge = {"WWW-Authenticate": 'Bearer realm="ingester"'}
-            raise TurnedAway(401, kind_of(exc).code, exc.message, challenge) from exc
-        except AccessDenied as exc:
-            raise TurnedAway(403, kind_of(exc).code, exc.message) from exc
-        except OverQuota as exc:
-            wait = {"Retry-After": str(math.ceil(exc.retry_after_s or 1))}
-            raise TurnedAway(429, kind_of(exc).code, exc.message, wait) from exc
+        except (NotAuthenticated, AccessDenied, OverQuota) as exc:
+            raise turned_away(exc) from exc
         return permit
 
     async def _admitted(self, request: Request, peer: str, asked: str) -> Permit:

@@ -45,6 +45,7 @@ from ingester.server.auth.rights import Sees
 from ingester.server.http.app import Purpose, create_app
 from ingester.server.http.server import HttpListener, ListenError
 from ingester.server.tls import Certificates
+from ingester.sql.engine import SqlEngine
 from persist.store import ObjectStore
 
 MIB = 1 << 20
@@ -127,6 +128,7 @@ class TurnableSource:
     failure: Exception | None = None
     views: dict[tuple[str, str], TableView] = field(default_factory=dict)
     store: ObjectStore | None = None
+    sql: SqlEngine | str = "starting"
 
     def live(self) -> bool:
         return self.is_live
@@ -153,6 +155,9 @@ class TurnableSource:
 
     def open_store(self) -> ObjectStore | str:
         return self.store or "the store is unreachable"
+
+    def open_sql(self) -> SqlEngine | str:
+        return self.sql
 
     def page(self, asked: PageRequest, sees: Sees | None) -> StatusPage:
         asked.check(["tables"])
@@ -246,9 +251,18 @@ class RunningServer:
 
     def request(self, path: str, method: str = "GET", **headers: str) -> Answer:
         """Make one request on a new connection."""
+        return self._request(path, method, None, headers)
+
+    def post(self, path: str, body: bytes, **headers: str) -> Answer:
+        """Post a body on a new connection."""
+        return self._request(path, "POST", body, headers)
+
+    def _request(
+        self, path: str, method: str, body: bytes | None, headers: dict[str, str]
+    ) -> Answer:
         connection = http.client.HTTPConnection(*self.address, timeout=10)
         try:
-            connection.request(method, path, headers=headers)
+            connection.request(method, path, body, headers)
             response = connection.getresponse()
             names = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, names, response.read())

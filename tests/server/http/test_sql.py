@@ -1,0 +1,397 @@
+"""``POST /api/sql``: answers, limits, rights, other sites, and queries that nobody waits for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingester.errors import BadRequest, NotAuthenticated, OverQuota, TooManyStreams
+from ingester.server.auth.access import Access
+from ingester.server.auth.rights import Caller, parse_grants
+from ingester.server.http import sql as route
+from ingester.server.http.app import create_app
+from ingester.server.http.entrance import Entrance
+from ingester.server.http.sql_values import MAX_TEXT_BYTES, JsonValues
+from ingester.sql.engine import SqlAnswer, SqlCaller, SqlEngine
+from ingester.sql.request import MAX_SQL_BYTES, Statement
+from tests.server.http.serving import Answer, RunningServer, TurnableSource
+
+WITHIN_S = 10.0
+Batches = Iterator[pa.RecordBatch]
+
+
+class Rows(SqlAnswer):
+    """An answer with these batches."""
+
+    def __init__(self, schema: pa.Schema, batches: Batches, on_close: Callable[[], object]) -> None:
+        self.query_id, self.schema = "q", schema
+        self._batches, self._on_close = batches, on_close
+
+    def __iter__(self) -> Batches:
+        return self._batches
+
+    def close(self) -> None:
+        self._on_close()
+
+
+@dataclass(repr=False)
+class Told(SqlEngine):
+    """An engine that knows each answer by its statement."""
+
+    answers: dict[str, pa.Table | Exception] = field(default_factory=dict)
+    asked: list[tuple[Statement, SqlCaller]] = field(default_factory=list)
+    running: int = 0
+    closed: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def run(
+        self, statement: Statement, caller: SqlCaller, query_id: str | None = None
+    ) -> SqlAnswer:
+        """Return the answer; ``endless`` has none until the caller is gone."""
+        self.asked.append((statement, caller))
+        if statement.text == "endless":
+            return Rows(pa.schema([("n", "int64")]), self._endless(caller), self._close)
+        found = self.answers[statement.text]
+        if isinstance(found, Exception):
+            raise found
+        return Rows(found.schema, iter(found.to_batches(700)), self._close)
+
+    def _endless(self, caller: SqlCaller) -> Batches:
+        self._add(1)
+        try:
+            while self.running:
+                time.sleep(0.02)
+                caller.check_wanted()
+            yield pa.record_batch({"n": [1]})
+        finally:
+            self._add(-1)
+
+    def _close(self) -> None:
+        self.closed += 1
+
+    def _add(self, change: int) -> None:
+        with self.changed:
+            self.running += change
+            self.changed.notify_all()
+
+    def wait_running(self, count: int) -> None:
+        """Wait until so many endless queries run."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.running == count, WITHIN_S), self.running
+
+
+@contextmanager
+def served(engine: SqlEngine | str, access: Access | None = None) -> Iterator[RunningServer]:
+    """Serve with this engine."""
+    server = RunningServer(create_app(TurnableSource(sql=engine), Entrance(access)))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def engine() -> Told:
+    """The engine of :func:`server`."""
+    return Told()
+
+
+@pytest.fixture(scope="module")
+def server(engine: Told) -> Iterator[RunningServer]:
+    """A server without tokens."""
+    with served(engine) as server:
+        yield server
+
+
+def post(server: RunningServer, body: Any, **headers: str) -> Answer:
+    """Send a statement, or a body as it is."""
+    if isinstance(body, str):
+        body = {"sql": body}
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return server.post(route.PATH, data, **{"Content-Type": "application/json"} | headers)
+
+
+def refusal(answer: Answer) -> tuple[int, str, str]:
+    """Its status, code and message."""
+    found = json.loads(answer.body)
+    assert set(found) == {"code", "message"}
+    return answer.status, found["code"], found["message"]
+
+
+def test_an_answer_has_columns_and_rows(server: RunningServer, engine: Told) -> None:
+    engine.answers["SELECT 1"] = pa.table({"a": pa.array([1, None], "int32"), "<b>": ["x", "y"]})
+    answer = post(server, {"sql": "SELECT 1", "namespace": "shop"})
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    found = json.loads(answer.body)
+    assert found.pop("elapsed_ms") > 0
+    assert found == {
+        "columns": [{"name": "a", "type": "int32"}, {"name": "<b>", "type": "string"}],
+        "rows": [[1, "x"], [None, "y"]],
+        "truncated": False,
+    }
+    assert engine.asked[-1][0] == Statement("SELECT 1", "shop")
+    assert engine.closed > 0
+
+
+def test_an_empty_statement_tells_that_its_client_may_ask(
+    server: RunningServer, engine: Told
+) -> None:
+    before = len(engine.asked)
+    found = json.loads(post(server, " \n").body)
+    assert found == {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 0.0}
+    assert len(engine.asked) == before
+
+
+def test_at_most_a_thousand_rows_are_sent(server: RunningServer, engine: Told) -> None:
+    for count, truncated in ((1000, False), (1001, True), (50_000, True), (0, False)):
+        engine.answers["rows"] = pa.table({"n": range(count)})
+        found = json.loads(post(server, "rows").body)
+        assert [row[0] for row in found["rows"]] == list(range(min(count, 1000)))
+        assert found["truncated"] is truncated
+
+
+def test_at_most_a_mebibyte_is_sent_and_long_values_are_cut(
+    server: RunningServer, engine: Told
+) -> None:
+    engine.answers["wide"] = pa.table({"t": ["\0" * 4000] * 1000})  # 6 bytes each in JSON
+    answer = post(server, "wide")
+    assert 1 << 19 < len(answer.body) < (1 << 20) + 200
+    assert json.loads(answer.body)["truncated"] is True
+    engine.answers["long"] = pa.table(
+        {"t": ["é" * 5000], "b": [b"\xff" * 5000], "l": [["y" * 90_000]]}
+    )
+    found = json.loads(post(server, "long").body)
+    text, data, items = found["rows"][0]
+    assert text == "é" * (MAX_TEXT_BYTES // 2) + "… (10,000 bytes; cut)"
+    assert data == "ff" * MAX_TEXT_BYTES + "… (5,000 bytes; cut)"
+    assert items == "… (90,004 bytes; cut)"
+    assert found["truncated"] is True
+    engine.answers["names"] = pa.table({f"{n:04}{'x' * 2000}": [n] for n in range(600)})
+    assert refusal(post(server, "names"))[:2] == (400, "invalid")
+
+
+def test_every_type_has_values_that_lose_nothing() -> None:
+    pairs: list[tuple[pa.Array, list[Any]]] = [
+        (pa.nulls(1), [None]),
+        (pa.array([True, None]), [True, None]),
+        (pa.array([2**53 - 1, 2**53, -(2**63)]), [2**53 - 1, str(2**53), str(-(2**63))]),
+        (pa.array([2**64 - 1], "uint64"), [str(2**64 - 1)]),
+        (pa.array([Decimal("1.1")], pa.decimal128(9, 2)), ["1.10"]),
+        (pa.array([Decimal("0E-20")], pa.decimal128(38, 20)), ["0." + "0" * 20]),
+        (pa.array([0.1, float("nan"), float("-inf")], "float32"), [0.1, "NaN", "-Infinity"]),
+        (pa.array([0.1, 1e300, float("inf")]), [0.1, 1e300, "Infinity"]),
+        (pa.array([b"\x00\xff", None]), ["00ff", None]),
+        (pa.array([b"ab"], pa.binary(2)), ["6162"]),
+        (pa.array(["a", None], pa.string_view()), ["a", None]),
+        (pa.array([b"a\xff"]).view(pa.string()), ["a\ufffd"]),
+        (pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
+        (pa.array([date(2026, 11, 28)]), ["2026-11-28"]),
+        (pa.array([2**31 - 1], "int32").view(pa.date32()), ["5881580-07-11"]),
+        (pa.array([1_234_500_000], pa.timestamp("us", "UTC")), ["1970-01-01T00:20:34.500000Z"]),
+        (pa.array([2**63 - 1]).view(pa.timestamp("us")), ["294247-01-10T04:00:54.775807"]),
+        (pa.array([1], pa.time64("ns")), ["00:00:00.000000001"]),
+        (pa.array([pa.MonthDayNano([1, 2, 3_500_000_000])]), ["P1M2DT3.5S"]),
+        (pa.array([[1, 2**60], None, []]), [[1, str(2**60)], None, []]),
+        (pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [[1, 2]]),
+        (pa.array([{"a": 1, "b": {"c": b"\1"}}, None]), [{"a": 1, "b": {"c": "01"}}, None]),
+        (pa.array([[("k", 1.5)]], pa.map_("string", "double")), [[{"key": "k", "value": 1.5}]]),
+        (pa.array([{}], pa.struct([])), [{}]),
+    ]  # fmt: skip
+    for column, values in pairs:
+        assert JsonValues().of(column) == values, column.type
+        padded = pa.concat_arrays([column, column]).slice(len(column))
+        assert JsonValues().of(padded) == values, column.type
+
+
+@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(width=64)))
+def test_a_number_read_as_javascript_does_is_the_same(numbers: list[Any]) -> None:
+    for kind, wanted in ((pa.int64(), int), (pa.float64(), float)):
+        column = pa.array([n for n in numbers if isinstance(n, wanted)], kind)
+        text = json.dumps(JsonValues().of(column), allow_nan=False)
+        read = json.loads(text, parse_int=float)
+        assert pa.array([wanted(value) for value in read], kind).equals(column) or any(
+            n != n for n in column.to_pylist()
+        )
+
+
+def test_errors_have_their_code_and_status(server: RunningServer, engine: Told) -> None:
+    engine.answers["bad"] = BadRequest("Parser Error: …")
+    assert refusal(post(server, "bad")) == (400, "invalid", "Parser Error: …")
+    for error, status, after in (
+        (TooManyStreams("all workers are busy", retry_after_s=1.5), 503, "2"),
+        (OverQuota("the namespace has 2 queries"), 429, "1"),
+    ):
+        engine.answers["busy"] = error
+        answer = post(server, "busy")
+        assert (answer.status, answer.headers["retry-after"]) == (status, after)
+        assert refusal(answer)[1] == "limit"
+    engine.answers["bug"] = ValueError("/secret/path")
+    status, code, message = refusal(post(server, "bug"))
+    assert (status, code) == (500, "internal")
+    assert "secret" not in message
+    with served(SqlEngine()) as without:
+        assert refusal(post(without, "SELECT 1"))[:2] == (501, "unimplemented")
+    with served("starting") as starting:
+        assert refusal(post(starting, ""))[:2] == (503, "stopping")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "truncated"),
+        (b"[" * 100_000, "body"),
+        (b'{"sql": 1}', "Expected `str`"),
+        (b'{"sql": "SELECT 1", "parameter": 1}', "unknown field `parameter`"),
+        (b'{"sql": "\xff"}', "utf-8"),
+        (json.dumps({"sql": "x" * (MAX_SQL_BYTES + 1)}).encode(), "at most"),
+    ],
+)
+def test_a_body_that_is_no_statement_is_refused(
+    server: RunningServer, body: bytes, said: str
+) -> None:
+    status, code, message = refusal(post(server, body))
+    assert (status, code) == (400, "invalid")
+    assert said in message
+
+
+def test_only_post_of_json_is_answered(server: RunningServer) -> None:
+    for method in ("GET", "HEAD", "PUT", "OPTIONS"):
+        answer = server.request(route.PATH, method)
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        assert "access-control-allow-origin" not in answer.headers
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+        assert refusal(post(server, "", **{"Content-Type": kind}))[:2] == (415, "invalid")
+    assert post(server, "", **{"Content-Type": "Application/JSON; charset=utf-8"}).status == 200
+    huge = post(server, b" " * (route.MAX_BODY_BYTES + 1))
+    assert refusal(huge)[:2] == (413, "invalid")
+
+
+def test_a_page_of_another_site_cannot_ask(server: RunningServer) -> None:
+    host, port = server.address
+    for allowed in (
+        {"Origin": f"http://{host}:{port}"},
+        {"Origin": "https://proxy.example", "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+    ):
+        assert post(server, "", **allowed).status == 200
+    for refused in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"http://{host}:{port + 1}"},
+        {"Origin": f"http://{host}:{port}", "Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        assert refusal(post(server, "", **refused))[:2] == (403, "forbidden")
+    assert refusal(post(server, "", Host="evil.example"))[0] == 421
+
+
+class Tokens:
+    """Tokens by their grant; ``revoked`` ones are refused."""
+
+    def __init__(self) -> None:
+        self.revoked = ""
+
+    def knows(self, token: str) -> bool:
+        """Every token is of this kind."""
+        return True
+
+    def caller(self, token: str) -> Caller:
+        """Return the owner of the token."""
+        if token == self.revoked:
+            raise NotAuthenticated("the token is not known here")
+        return Caller("someone", "1", parse_grants([token.removeprefix("igt_")]))
+
+
+def test_a_caller_asks_for_what_it_may_read_until_its_token_is_revoked() -> None:
+    engine, access, tokens = Told(), Access(), Tokens()
+    access.trust(tokens)
+    engine.answers["SELECT 1"] = pa.table({"a": [1]})
+    with served(engine, access) as server:
+        assert refusal(post(server, ""))[:2] == (401, "unauthenticated")
+        assert refusal(post(server, "", Authorization="Bearer igt_shop:write"))[:2] == (
+            *(403, "forbidden"),
+        )
+        assert engine.asked == []
+        for grant, seen in (("shop:read", [True, False]), ("*:admin", [True, True])):
+            post(server, "SELECT 1", Authorization=f"Bearer igt_{grant}")
+            caller = engine.asked[-1][1]
+            assert [caller.may_read(name) for name in ("shop", "other")] == seen
+            assert (caller.name, caller.authorization) == ("someone", f"Bearer igt_{grant}")
+        revoked = threading.Thread(
+            target=lambda: refused.append(
+                post(server, "endless", Authorization="Bearer igt_a:read")
+            )
+        )
+        refused: list[Answer] = []
+        revoked.start()
+        engine.wait_running(1)
+        tokens.revoked = "igt_a:read"
+        access.changed()
+        revoked.join(WITHIN_S)
+        assert refusal(refused[0])[:2] == (401, "unauthenticated")
+
+
+def open_query(server: RunningServer, end: bytes = b'{"sql": "endless"}') -> socket.socket:
+    """Send a query and do not wait for its answer."""
+    host, port = server.address
+    sock = socket.create_connection((host, port), timeout=WITHIN_S)
+    head = f"POST {route.PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    sock.sendall(f"{head}Content-Length: 18\r\n\r\n".encode() + end)
+    return sock
+
+
+def test_a_query_ends_when_its_client_disconnects(server: RunningServer, engine: Told) -> None:
+    with open_query(server):
+        engine.wait_running(1)
+    began = time.monotonic()
+    engine.wait_running(0)
+    assert time.monotonic() - began < 1.0
+    with open_query(server, b'{"sql": '):
+        pass
+    assert post(server, "").status == 200
+
+
+def test_a_query_ends_after_its_time(
+    server: RunningServer, engine: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route, "MAX_S", 0.2)
+    assert refusal(post(server, "endless"))[:2] == (504, "timeout")
+    engine.wait_running(0)
+
+
+def test_queries_leave_the_status_and_the_metrics_alone(
+    server: RunningServer, engine: Told
+) -> None:
+    queries = [open_query(server) for _ in range(route.QUERIES)]
+    engine.wait_running(route.QUERIES)
+    answer = post(server, "SELECT 1")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert json.loads(answer.body)["code"] == "saturated"
+    for path in ("/", "/metrics", "/api/status", "/health/live"):
+        assert server.request(path).status == 200
+    for each in queries:
+        each.close()
+    engine.wait_running(0)
+
+
+def test_a_stop_of_the_server_ends_its_queries() -> None:
+    engine = Told()
+    with served(engine) as server, open_query(server):
+        engine.wait_running(1)
+        assert server.stop() < 5.0
+        engine.wait_running(0)
