@@ -118,7 +118,9 @@ class RunningQuery:
             with pa.ipc.new_stream(sink, row.schema) as writer:
                 writer.write_batch(row)
             parameters = sink.getvalue().to_pybytes()
-        query = Query(statement.text, statement.namespace, parameters, describe)
+        query = Query(
+            statement.text, statement.namespace, parameters, describe, statement.first_rows
+        )
         with self._failures():
             assert self.worker is not None
             self.worker.channel.send(b"Q", [encode(query)])

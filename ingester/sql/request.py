@@ -32,11 +32,13 @@ class Statement:
         text: the SQL.
         namespace: the namespace of table names that are written without one.
         parameters: one row; None without parameters.
+        first_rows: the answer ends after so many rows; None for all.
     """
 
     text: str
     namespace: str | None = None
     parameters: pa.RecordBatch | None = None
+    first_rows: int | None = None
 
 
 class _SqlTicket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

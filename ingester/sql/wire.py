@@ -51,6 +51,7 @@ class Query(msgspec.Struct, frozen=True):
     parameters: bytes | None
     """An Arrow IPC stream with one row."""
     describe: bool
+    first_rows: int | None
 
 
 class Names(msgspec.Struct, frozen=True):

@@ -212,7 +212,7 @@ async def _statement(request: Request) -> Statement:
         asked = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise BadRequest(f"body: {exc}") from exc
-    return checked(Statement(asked.sql, asked.namespace))
+    return checked(Statement(asked.sql, asked.namespace, first_rows=MAX_ROWS + 1))
 
 
 async def _disconnected(request: Request) -> None:

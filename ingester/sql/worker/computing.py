@@ -128,7 +128,7 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
         schema = _described(connection, query.text, unbound if values is None else values)
         scans.tell(b"S", encode(_answering(schema, parsed)))
     else:
-        _send_rows(connection, scans, parsed, query.text, values)
+        _send_rows(connection, scans, parsed, query, values)
     scans.tell(b"E")
 
 
@@ -223,15 +223,15 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def _send_rows(
-    connection: duckdb.DuckDBPyConnection, scans: Scans, parsed: Parsed, text: str, values: Any
+    connection: duckdb.DuckDBPyConnection, scans: Scans, parsed: Parsed, query: Query, values: Any
 ) -> None:
-    relation = connection.sql(text, params=values) if values else connection.sql(text)
+    relation = connection.sql(query.text, params=values) if values else connection.sql(query.text)
     reader = relation.to_arrow_reader(ROWS)
     schema = _plain(reader.schema)
     scans.tell(b"S", encode(_answering(reader.schema, parsed)))
     waiting: list[pa.RecordBatch] = []
     rows = nbytes = 0
-    for batch in reader:
+    for batch in _first_rows(reader, query.first_rows):
         if not batch.num_rows:
             continue
         waiting.append(batch if batch.schema.equals(schema) else batch.cast(schema))
@@ -241,6 +241,16 @@ def _send_rows(
             waiting, rows, nbytes = [], 0, 0
     if waiting:
         _send(scans, waiting, nbytes)
+
+
+def _first_rows(reader: pa.RecordBatchReader, most: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield the batches up to a number of rows."""
+    for batch in reader:
+        yield batch if most is None else batch.slice(0, most)
+        if most is not None:
+            most -= batch.num_rows
+            if most <= 0:
+                return
 
 
 def _send(scans: Scans, batches: list[pa.RecordBatch], nbytes: int) -> None:
