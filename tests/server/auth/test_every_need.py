@@ -228,10 +228,11 @@ def test_a_call_is_refused_without_its_token_and_elsewhere(secured: Secured, ask
 
 
 ROUTES = [key for key in NEEDS if key.startswith("http ")]
+SQL = "http /api/sql"  # see tests/server/http/test_sql.py
 CATALOGUE = [key for key in ROUTES if "/iceberg/" in key]
 
 
-@pytest.mark.parametrize("asked", [key for key in ROUTES if key not in CATALOGUE])
+@pytest.mark.parametrize("asked", [key for key in ROUTES if key not in (*CATALOGUE, SQL)])
 def test_a_route_is_refused_without_a_token(secured: Secured, asked: str) -> None:
     path = asked.removeprefix("http ")
     of_a_table = "{table}" in path

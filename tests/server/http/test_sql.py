@@ -6,19 +6,24 @@ import json
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
+from importlib.util import find_spec
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pyarrow.flight as fl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.errors import BadRequest, NotAuthenticated, OverQuota, TooManyStreams
+from ingester.errors import BadRequest, NotAuthenticated, NotAvailable, OverQuota, TooManyStreams
 from ingester.server.auth.access import Access
 from ingester.server.auth.rights import Caller, parse_grants
 from ingester.server.http import sql as route
@@ -27,6 +32,9 @@ from ingester.server.http.entrance import Entrance
 from ingester.server.http.sql_values import MAX_TEXT_BYTES, JsonValues
 from ingester.sql.engine import SqlAnswer, SqlCaller, SqlEngine
 from ingester.sql.request import MAX_SQL_BYTES, Statement
+from tests.drivers.daemon import Daemon
+from tests.drivers.waiting import until
+from tests.drivers.wire import Table, numbers, put
 from tests.server.http.serving import Answer, RunningServer, TurnableSource
 
 WITHIN_S = 10.0
@@ -36,7 +44,7 @@ Batches = Iterator[pa.RecordBatch]
 class Rows(SqlAnswer):
     """An answer with these batches."""
 
-    def __init__(self, schema: pa.Schema, batches: Batches, on_close: Callable[[], object]) -> None:
+    def __init__(self, schema: pa.Schema, batches: Batches, on_close: Callable[[], None]) -> None:
         self.query_id, self.schema = "q", schema
         self._batches, self._on_close = batches, on_close
 
@@ -144,7 +152,7 @@ def test_an_answer_has_columns_and_rows(server: RunningServer, engine: Told) -> 
         "rows": [[1, "x"], [None, "y"]],
         "truncated": False,
     }
-    assert engine.asked[-1][0] == Statement("SELECT 1", "shop")
+    assert engine.asked[-1][0] == Statement("SELECT 1", "shop", first_rows=1001)
     assert engine.closed > 0
 
 
@@ -244,8 +252,8 @@ def test_errors_have_their_code_and_status(server: RunningServer, engine: Told) 
     status, code, message = refusal(post(server, "bug"))
     assert (status, code) == (500, "internal")
     assert "secret" not in message
-    with served(SqlEngine()) as without:
-        assert refusal(post(without, "SELECT 1"))[:2] == (501, "unimplemented")
+    engine.answers["missing"] = NotAvailable("pip install 'ingester[sql]'")
+    assert refusal(post(server, "missing"))[:2] == (501, "unimplemented")
     with served("starting") as starting:
         assert refusal(post(starting, ""))[:2] == (503, "stopping")
 
@@ -395,3 +403,56 @@ def test_a_stop_of_the_server_ends_its_queries() -> None:
         engine.wait_running(1)
         assert server.stop() < 5.0
         engine.wait_running(0)
+
+
+# A real daemon
+
+
+def ask(daemon: Daemon, statement: str, namespace: str | None = None) -> tuple[int, Any]:
+    """Send a statement to a daemon."""
+    request = urllib.request.Request(
+        f"{daemon.http}{route.PATH}",
+        json.dumps({"sql": statement, "namespace": namespace}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as exc:
+        return exc.code, json.load(exc)
+
+
+def counts(daemon: Daemon) -> dict[str, int]:
+    """The daemon's numbers of queries."""
+    with urllib.request.urlopen(f"{daemon.http}/api/status") as answer:
+        found: dict[str, int] = json.load(answer)["sql"]
+        return found
+
+
+@pytest.mark.skipif(find_spec("duckdb") is None, reason="needs the extra sql")
+def test_a_daemon_answers_and_counts(shared: Daemon, client: fl.FlightClient, table: Table) -> None:
+    before = counts(shared)
+    assert before["available"] is True
+    put(client, table, numbers(0, 5000))
+    status, found = ask(shared, f"SELECT i FROM {table[1]} ORDER BY i", table[0])
+    assert status == 200
+    assert found["rows"] == [[n] for n in range(1000)]
+    assert found["truncated"] is True
+    status, found = ask(shared, f"SELECT count(*) AS n FROM {table[0]}.{table[1]}")
+    assert (found["columns"], found["rows"]) == ([{"name": "n", "type": "int64"}], [[5000]])
+    assert ask(shared, "SELECT * FROM nowhere.t")[0] == 400
+    endless = b'{"sql": "SELECT count(*) FROM range(1000000000000)"}'
+    host, port = urlsplit(shared.http).netloc.split(":")
+    with socket.create_connection((host, int(port)), timeout=WITHIN_S) as sock:
+        head = f"POST {route.PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        sock.sendall(f"{head}Content-Length: {len(endless)}\r\n\r\n".encode() + endless)
+        until(lambda: counts(shared)["running"] == 1, "its start")
+    until(lambda: counts(shared)["cancelled"] == before["cancelled"] + 1, "its end", 2.0)
+    after = counts(shared)
+    assert {name: after[name] - before[name] for name in ("done", "failed", "rows", "running")} == {
+        **{"done": 2, "failed": 1, "rows": 1002, "running": 0}
+    }
+    with urllib.request.urlopen(f"{shared.http}/metrics") as answer:
+        shown = answer.read().decode()
+    assert f'ingester_sql_queries_total{{outcome="done"}} {after["done"]}.0' in shown
+    assert f"ingester_sql_seconds_count {after['started']}.0" in shown
