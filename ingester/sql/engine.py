@@ -24,7 +24,7 @@ from ingester.query.queries import Queries
 from ingester.sql.answer import QueryRules, RunningQuery, schema_of
 from ingester.sql.processes import Workers
 from ingester.sql.request import Statement, checked
-from ingester.sql.tables import QueryTables, TableFinder
+from ingester.sql.tables import QueryTables, TableFinder, folded
 from ingester.sql.wire import Names, WorkerLimits
 
 T = TypeVar("T")
@@ -286,11 +286,12 @@ class SqlEngine:
                     given = finder.without_rows(named, snapshot.definition.schema)
                 tables.given.append(given)
             if names.everything:
-                known = {(given.namespace, given.name) for given in tables.given}
-                everything = call(finder.everything, caller.may_read)
-                tables.given += [
-                    given for given in everything if (given.namespace, given.name) not in known
-                ]
+                known = {folded(given.namespace, given.name) for given in tables.given}
+                for given in call(finder.everything, caller.may_read):
+                    # Of tables whose names differ only in case, the catalogue shows one.
+                    if (name := folded(given.namespace, given.name)) not in known:
+                        known.add(name)
+                        tables.given.append(given)
         except BaseException:
             tables.close()
             raise

@@ -154,9 +154,18 @@ class TableFinder:
             StoreUnreachable: a table is not loaded and the store cannot be reached.
         """
         found: list[tuple[Named, TableBuffer, Any]] = []
+        seen: dict[tuple[str, str], Named] = {}
         for namespace, name in names:
             named = await self._find(namespace, name, may_read)
             if named is None:
+                continue
+            before = seen.setdefault(folded(namespace, name), named)
+            if before.key != named.key:
+                raise BadRequest(
+                    f"{'.'.join(before.key)} and {'.'.join(named.key)} differ only in case: a query"
+                    " can read one of them"
+                )
+            if before is not named:
                 continue
             table = await self._catalog.open(*named.key)
             state = None
@@ -260,16 +269,21 @@ class TableFinder:
                 return Named(key, spelled, version)
         except (UnknownTable, BadRequest):
             pass
-        wanted = (namespace.lower(), name.lower())
+        wanted = folded(namespace, name)
         similar = [
             each
             for each in await self._catalog.names()
-            if (each[0].lower(), each[1].lower()) == wanted and may_read(each[0])
+            if folded(*each) == wanted and may_read(each[0])
         ]
         if len(similar) > 1:
             shown = " and ".join(f"{namespace}.{table}" for namespace, table in similar)
             raise BadRequest(f"{namespace}.{name} may be {shown}: write the name exactly")
         return Named(similar[0], spelled, version) if similar else None
+
+
+def folded(namespace: str, name: str) -> tuple[str, str]:
+    """Return a name as SQL compares it: names of tables are ASCII."""
+    return namespace.lower(), name.lower()
 
 
 def is_exact(type_: pa.DataType) -> bool:

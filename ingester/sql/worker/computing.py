@@ -171,18 +171,18 @@ def _types(connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str
 def _values(parsed: Parsed, query: Query) -> list[Any] | dict[str, Any] | None:
     """Return the values of the parameters as DuckDB takes them; None if none are given."""
     names = parsed.parameters
-    if query.parameters is None:
-        if names and not query.describe:
-            raise BadStatement(
-                f"the statement has {len(names)} parameters, and no values are given"
-            )
+    if query.parameters is None and query.describe:
         return None
-    with pa.ipc.open_stream(query.parameters) as reader:
-        row = reader.read_all()
+    row = pa.table({})
+    if query.parameters is not None:
+        with pa.ipc.open_stream(query.parameters) as reader:
+            row = reader.read_all()
     if len(names) != row.num_columns:
         raise BadStatement(
-            f"the statement has {len(names)} parameters, and {row.num_columns} values are given"
+            f"parameters: {len(names)} values are needed, {row.num_columns} are given"
         )
+    if not names:
+        return None
     values = [_value(row.column(place)) for place in range(row.num_columns)]
     if all(name.isdigit() for name in names):
         return values
