@@ -99,7 +99,8 @@ class RunningQuery:
         self._lock = threading.Lock()
         self._ended: Exception | None = None
         self.began = time.monotonic()
-        self._yielded_at: float | None = None
+        self._suspended_at: float | None = None
+        """Since when the client has what was computed; None while a thread reads."""
         self.rows = 0
         self.worker: Worker | None = workers.take()
         self._poll = select.poll()
@@ -126,6 +127,7 @@ class RunningQuery:
             self.worker.channel.send(b"Q", [encode(query)])
             kind, body = self._next()
             assert kind == b"S", f"{kind!r} instead of the schema"
+            self._suspend()
             return decode(body, type=Answering)
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -136,23 +138,28 @@ class RunningQuery:
         """
         while True:
             with self._failures():
+                self._resume()
                 kind, body = self._next()
                 if kind == b"E":
                     self._leave(whole=True)
                     return
                 (batch,) = batches_of(body, schema)
                 self._count(batch.num_rows)
-            self._yielded_at = time.monotonic()
+                self._suspend()
             yield batch
-            self._yielded_at = None
 
-    def end(self, why: Exception | None = None) -> None:
-        """End the query from any thread; the thread that waits raises ``why``."""
+    def end(self, why: Exception) -> bool:
+        """End the query from any thread; the thread that reads it raises ``why``.
+
+        Returns:
+            Whether no thread is reading, so that the caller must close the answer.
+        """
         with self._lock:
-            self._ended = self._ended or why or ClientGone("the query was ended")
-            worker = self.worker
-            if worker is not None:
-                worker.kill()
+            if self._ended is None:
+                self._ended = self.error = why
+            if self.worker is not None:
+                self.worker.kill()
+            return self._suspended_at is not None
 
     def close(self) -> None:
         """Release everything. In the thread that reads, or when none does; idempotent."""
@@ -160,12 +167,24 @@ class RunningQuery:
 
     def overdue(self, now: float) -> Exception | None:
         """Return why a query must end whose client reads too little. Thread-safe."""
-        rules, yielded_at = self._rules, self._yielded_at
+        rules, suspended_at = self._rules, self._suspended_at
+        if suspended_at is None:
+            return None  # the thread that reads looks itself
         if now > self.began + rules.max_time_s:
             return _too_long(rules.max_time_s)
-        if yielded_at is not None and now > yielded_at + rules.client_timeout_s:
+        if now > suspended_at + rules.client_timeout_s:
             return TooSlow("the client made no progress for query.client_timeout")
         return None
+
+    def _suspend(self) -> None:
+        with self._lock:
+            self._suspended_at = time.monotonic()
+
+    def _resume(self) -> None:
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            self._suspended_at = None
 
     def _next(self) -> tuple[bytes, pa.Buffer]:
         """Serve the worker until it says something about the answer."""

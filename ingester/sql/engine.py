@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,14 @@ import pyarrow as pa
 import trio
 
 from ingester.config.settings import SqlSettings
-from ingester.errors import ClientGone, NotAvailable, TooManyStreams, TooSlow, limit_facts
+from ingester.errors import (
+    ClientGone,
+    NotAvailable,
+    Stopping,
+    TooManyStreams,
+    TooSlow,
+    limit_facts,
+)
 from ingester.observability.status import SqlStatus
 from ingester.query.queries import Queries
 from ingester.sql.answer import QueryRules, RunningQuery, schema_of
@@ -123,6 +131,8 @@ class SqlParts:
 @dataclass(slots=True)
 class _Running:
     query: RunningQuery
+    answer: weakref.ref[SqlAnswer] | None = None
+    """Weak: a dropped answer ends its query."""
     namespaces: set[str] = field(default_factory=set)
 
 
@@ -203,15 +213,18 @@ class SqlEngine:
             places.leave("query", statement.namespace or "")
             self._parts.ended(time.monotonic() - query.began)
 
+        running = _Running(query)
         with self._lock:
-            self._running[name] = _Running(query)
+            self._running[name] = running
         try:
             schema = schema_of(query.begin(checked(statement), describe=False))
         except BaseException:
             query.close()
             left()
             raise
-        return SqlAnswer(name, schema, query, left)
+        answer = SqlAnswer(name, schema, query, left)
+        running.answer = weakref.ref(answer)
+        return answer
 
     def cancel(self, query_id: str) -> bool:
         """End a query from any thread; return whether it was running."""
@@ -219,7 +232,7 @@ class SqlEngine:
             running = self._running.get(query_id)
         if running is None:
             return False
-        running.query.end(ClientGone("the query was cancelled"))
+        _end(running, ClientGone("the query was cancelled"))
         return True
 
     def statistics(self) -> SqlStatus:
@@ -247,11 +260,11 @@ class SqlEngine:
         while True:
             await trio.sleep(1.0)
             with self._lock:
-                running = [each.query for each in self._running.values()]
+                running = list(self._running.values())
             now = time.monotonic()
-            for query in running:
-                if (why := query.overdue(now)) is not None:
-                    query.end(why)
+            for each in running:
+                if (why := each.query.overdue(now)) is not None:
+                    await trio.to_thread.run_sync(_end, each, why)
             await trio.to_thread.run_sync(self._workers.drop_idle)
 
     def close(self) -> None:
@@ -260,7 +273,7 @@ class SqlEngine:
         with self._lock:
             running = list(self._running.values())
         for each in running:
-            each.query.end()
+            _end(each, Stopping("the daemon is stopping"))
 
     def _check_available(self) -> None:
         if not self._settings.enabled:
@@ -318,6 +331,13 @@ class SqlEngine:
                         details=limit_facts("sql.max_per_namespace", most, used[namespace] + 1),
                     )
             running.namespaces = namespaces
+
+
+def _end(running: _Running, why: Exception) -> None:
+    """End a query; close its answer unless a thread reads it, which closes it itself."""
+    answer = running.answer
+    if running.query.end(why) and answer is not None and (found := answer()) is not None:
+        found.close()
 
 
 def _outcome(error: BaseException | None) -> str:

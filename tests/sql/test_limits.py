@@ -1,0 +1,171 @@
+"""Limits of one query, its end by its client, and what a lost worker means."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as fl
+import pytest
+
+from tests.drivers.daemon import Daemon
+from tests.drivers.sql import ask, rows, sql_ticket, workers_of
+from tests.drivers.waiting import until
+from tests.drivers.wire import act, extra, put
+
+ENDLESS = "SELECT count(*) FROM range(9999) a(i), range(9999999999999) b(j) WHERE hash(i + j) = 1"
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    folder = tmp_path_factory.mktemp("limited")
+    settings: dict[str, Any] = {
+        "sql__max_time": "4s",
+        "sql__max_rows": 1000,
+        "sql__memory": "128MiB",
+        "sql__spill": "16MiB",
+        "sql__workers": 2,
+        "sql__max_per_namespace": 1,
+        "query__client_timeout": "1s",
+    }
+    with Daemon.start(folder / "data", **settings) as daemon, fl.connect(daemon.flight) as client:
+        put(client, ("a", "t"), pa.record_batch({"n": [1]}))
+        yield daemon
+
+
+@pytest.fixture
+def asker(limited: Daemon) -> Iterator[fl.FlightClient]:
+    with fl.connect(limited.flight) as client:
+        yield client
+
+
+def running(client: fl.FlightClient) -> int:
+    (status,) = act(client, "status")
+    found: int = status["sql"]["running"]
+    return found
+
+
+def test_a_query_ends_at_max_time(asker: fl.FlightClient) -> None:
+    began = time.monotonic()
+    with pytest.raises(fl.FlightTimedOutError, match=r"longer than 4 s.*sql\.max_time"):
+        ask(asker, ENDLESS)
+    assert time.monotonic() - began < 9
+    assert rows(asker, "SELECT 1") == [(1,)]
+
+
+def test_an_answer_ends_at_max_rows(asker: fl.FlightClient) -> None:
+    assert ask(asker, "FROM range(1000)").num_rows == 1000
+    with pytest.raises(pa.ArrowInvalid, match=r"more than 1000 rows.*sql\.max_rows.*LIMIT"):
+        ask(asker, "FROM range(1001)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT list(i) FROM range(100000000) t(i)",
+        "SELECT * FROM range(50000000) t(i) ORDER BY hash(i) LIMIT 1 OFFSET 40000000",
+        "SELECT repeat('x', 1000000000)",
+        "SELECT string_agg(repeat('x', 1000000), '') FROM range(1000)",
+    ],
+)
+def test_a_query_that_needs_more_memory_or_disk_than_allowed_is_refused(
+    asker: fl.FlightClient, limited: Daemon, text: str
+) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=r"sql\.memory or sql\.spill"):
+        ask(asker, text)
+    assert rows(asker, "SELECT 1") == [(1,)]
+    spilled = [path for path in (limited.data_dir / "sql").glob("*/*") if path.is_file()]
+    assert not spilled
+
+
+def test_a_query_whose_client_leaves_ends_within_a_second(
+    asker: fl.FlightClient, limited: Daemon
+) -> None:
+    with fl.connect(limited.flight) as leaving, pytest.raises(fl.FlightTimedOutError):
+        ask(leaving, ENDLESS, options=fl.FlightCallOptions(timeout=0.5))
+    began = time.monotonic()
+    until(lambda: running(asker) == 0, "the end of the query")
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_query_whose_client_stops_reading_loses_its_worker(
+    asker: fl.FlightClient, limited: Daemon
+) -> None:
+    text = "SELECT repeat('x', 100000) FROM range(1000)"
+    reader = asker.do_get(sql_ticket(text))
+    reader.read_chunk()
+    until(lambda: running(asker) == 0, "the end of the query")
+    with pytest.raises(fl.FlightTimedOutError, match=r"query\.client_timeout"):
+        reader.read_all()
+
+
+def test_a_namespace_has_its_own_limit_and_further_queries_wait_for_a_worker(
+    asker: fl.FlightClient, limited: Daemon
+) -> None:
+    slow = f"SELECT (SELECT max(n) FROM a.t), ({ENDLESS})"
+    with fl.connect(limited.flight) as first, ThreadPoolExecutor(1) as threads:
+        failed = threads.submit(failure, first, slow, 3.0)
+        until(lambda: running(asker) == 1, "its start")
+        until(lambda: refused(asker), "the refusal")
+        assert rows(asker, "SELECT 1") == [(1,)]
+        assert failed.result() is not None
+
+
+def refused(client: fl.FlightClient) -> bool:
+    """Return whether a query of namespace ``a`` is refused for its limit."""
+    error = failure(client, "SELECT n FROM a.t")
+    return error is not None and "sql.max_per_namespace" in str(error)
+
+
+def failure(client: fl.FlightClient, text: str, timeout_s: float = 30.0) -> Exception | None:
+    """Return what a query fails with."""
+    try:
+        ask(client, text, options=fl.FlightCallOptions(timeout=timeout_s))
+    except fl.FlightError as exc:
+        found: Exception = exc
+        return found
+    return None
+
+
+def test_a_worker_that_dies_fails_its_query_and_nothing_else(
+    asker: fl.FlightClient, limited: Daemon
+) -> None:
+    with fl.connect(limited.flight) as own, ThreadPoolExecutor(1) as threads:
+        failed = threads.submit(failure, own, ENDLESS)
+        until(lambda: running(asker) == 1, "its start")
+        for pid in workers_of(limited.pid):
+            os.kill(pid, signal.SIGSEGV)
+        error = failed.result()
+    assert error is not None
+    assert "ended by itself" in str(error)
+    assert extra(error)["code"] == "internal"
+    put(asker, ("a", "t"), pa.record_batch({"n": [2]}))
+    assert rows(asker, "SELECT max(n) FROM a.t") == [(2,)]
+
+
+def test_workers_end_with_a_daemon_that_is_killed_and_leave_no_files(tmp_path: Path) -> None:
+    daemon = Daemon.start(tmp_path / "data")
+    with fl.connect(daemon.flight) as client:
+        assert rows(client, "SELECT 1") == [(1,)]
+    (worker,) = workers_of(daemon.pid)
+    daemon.kill()
+    until(lambda: _has_ended(worker), "the end of the worker")
+    with daemon.again() as again, fl.connect(again.flight) as client:
+        assert not list((again.data_dir / "sql").glob("*"))
+        assert rows(client, "SELECT 1") == [(1,)]
+        (worker,) = workers_of(again.pid)
+        assert again.terminate() == 0
+    until(lambda: _has_ended(worker), "the end of the worker")
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
