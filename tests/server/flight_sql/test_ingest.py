@@ -25,9 +25,10 @@ from tests.drivers.daemon import Daemon
 from tests.drivers.secured import Secured
 from tests.drivers.waiting import until
 from tests.drivers.wire import Table, create, http, numbers, persist, put, query, rows
+from tests.write.transform import acme
 
 MAX_BATCH = 256 << 10
-BUFFER = 2 << 20
+BUFFER = 1 << 20
 Refused = adbc_driver_manager.Error
 
 
@@ -36,7 +37,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A daemon with a small limit of batches and a small quota of buffers."""
     folder = tmp_path_factory.mktemp("ingest") / "d"
     with Daemon.start(
-        folder, flight__max_batch_bytes=MAX_BATCH, quotas__buffer_bytes=BUFFER
+        folder,
+        flight__max_batch_bytes=MAX_BATCH,
+        quotas__buffer_bytes=BUFFER,
+        transform__allowed=f"{acme.MODULE.rpartition('.')[0]}.*",
     ) as daemon:
         yield daemon
 
@@ -273,7 +277,7 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_batch_of_any_size_is_divided_and_waits_for_room(small: Daemon, kind: str) -> None:
     """The quota of buffers is smaller than the batch: the daemon persists what it has meanwhile."""
-    count, table = 60_000, ("big", kind)
+    count, table = 25_000, ("big", kind)
     texts = pa.array([f"a text of the row {i % 1000:050}" for i in range(count)]).cast(KINDS[kind])
     batch = numbers(0, count, s=texts)
     assert batch.get_total_buffer_size() > MAX_BATCH
@@ -281,6 +285,15 @@ def test_a_batch_of_any_size_is_divided_and_waits_for_room(small: Daemon, kind: 
     with fl.connect(small.flight) as client:
         assert rows(client, table) == list(range(count))
         assert query(client, table).sort_by("i")["s"].to_pylist() == texts.to_pylist()
+
+
+def test_transformers_see_each_row_once_also_if_it_had_to_wait(small: Daemon) -> None:
+    table, count = ("big", "doubled"), 25_000
+    batch = numbers(0, count, s=pa.array([f"{i:060}" for i in range(count)]))
+    with fl.connect(small.flight) as client:
+        create(client, table, batch.schema, transformers=[f"{acme.MODULE}:Double"])
+        assert ingest(small, table, batch, "append") == count
+        assert rows(client, table) == list(range(0, 2 * count, 2))
 
 
 def test_a_row_that_is_too_large_is_refused(small: Daemon) -> None:
