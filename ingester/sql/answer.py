@@ -329,3 +329,8 @@ def _too_long(seconds: float) -> IngesterError:
 def schema_of(answering: Answering) -> pa.Schema:
     """Return the schema of an answer."""
     return pa.ipc.read_schema(pa.py_buffer(answering.schema))
+
+
+def parameters_of(answering: Answering) -> pa.Schema:
+    """Return the parameters of a described query."""
+    return pa.ipc.read_schema(pa.py_buffer(answering.parameters))

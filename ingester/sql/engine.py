@@ -29,7 +29,7 @@ from ingester.errors import (
 )
 from ingester.observability.status import SqlStatus
 from ingester.query.queries import Queries
-from ingester.sql.answer import QueryRules, RunningQuery, schema_of
+from ingester.sql.answer import QueryRules, RunningQuery, parameters_of, schema_of
 from ingester.sql.processes import Workers
 from ingester.sql.request import Statement, checked
 from ingester.sql.tables import QueryTables, TableFinder, folded
@@ -62,7 +62,10 @@ class SqlCaller:
 
 
 class Described(NamedTuple):
-    """The columns of a statement's answer, and its parameters (type null where unknown)."""
+    """The columns of a statement's answer, and its parameters (type null where unknown).
+
+    A parameter has the type of a cast or of the column beside it, also if its value has another.
+    """
 
     schema: pa.Schema
     parameters: pa.Schema
@@ -174,10 +177,7 @@ class SqlEngine:
                 raise AssertionError("a described query has no rows")
         finally:
             query.close()
-        row = statement.parameters
-        types = [pa.null()] * len(answering.parameters) if row is None else row.schema.types
-        parameters = pa.schema(list(zip(answering.parameters, types, strict=True)))
-        return Described(schema, parameters)
+        return Described(schema, parameters_of(answering))
 
     def run(
         self, statement: Statement, caller: SqlCaller, query_id: str | None = None

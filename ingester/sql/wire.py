@@ -112,10 +112,10 @@ class OpenScan(msgspec.Struct, frozen=True):
 
 
 class Answering(msgspec.Struct, frozen=True):
-    """The answer's schema and the names of the parameters, in order."""
+    """The answer's schema, and for a described query its parameters, as IPC messages."""
 
     schema: bytes
-    parameters: list[str]
+    parameters: bytes
 
 
 Reason = Literal["invalid", "memory", "files", "source", "internal"]

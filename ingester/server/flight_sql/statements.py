@@ -89,7 +89,8 @@ class Statements:
         """Return the handle of a statement, the schemas of its answer and its parameters."""
         statement = self._statement(unpacked(body))
         described = self._describe(call, statement)
-        return [prepared_result(Handle(statement), described.schema, described.parameters)]
+        parameters = _bindable(described.parameters)
+        return [prepared_result(Handle(statement), described.schema, parameters)]
 
     def close(self, call: SqlCall, body: bytes) -> list[bytes]:
         """Check the handle; there is nothing to close."""
@@ -131,6 +132,24 @@ class Statements:
     def _describe(self, call: SqlCall, statement: Statement) -> Described:
         caller = sql_caller(call.context, self._services.access, call.permit)
         return self._services.sql.describe(statement, caller)
+
+
+def _bindable(parameters: pa.Schema) -> pa.Schema:
+    """Return the parameters with types that the JDBC driver binds right; others bind their own.
+
+    It binds nothing to null: unknown types are texts, which the engine converts like literals. It
+    writes milliseconds, whatever the unit is.
+    """
+    types = []
+    for kind in parameters.types:
+        if pa.types.is_null(kind):
+            kind = pa.string()
+        elif pa.types.is_timestamp(kind):
+            kind = pa.timestamp("ms", kind.tz)
+        elif pa.types.is_time(kind):
+            kind = pa.time32("ms")
+        types.append(kind)
+    return pa.schema(list(zip(parameters.names, types, strict=True)))
 
 
 def new_query_id(call: SqlCall) -> str:

@@ -3,6 +3,7 @@
     ``__main__``   the process: its limits, one query after another
     ``computing``  one query: parse, ask for its tables, compute, send
     ``statement``  which tables a statement names, and whether it only reads
+    ``parameters`` the types of parameters, as far as a statement tells them
     ``database``   a DuckDB that is locked down, for one query
     ``views``      the SQL of the views that stand for tables
     ``sources``    datasets through which DuckDB reads rows of the daemon

@@ -27,6 +27,7 @@ from ingester.sql.wire import (
     encode,
 )
 from ingester.sql.worker.database import lock, use_namespace
+from ingester.sql.worker.parameters import parameter_schema
 from ingester.sql.worker.sources import Source
 from ingester.sql.worker.statement import BadStatement, Parsed, parse
 from ingester.sql.worker.views import CATALOG, create_view, empty_view, quoted, source_name
@@ -118,17 +119,16 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
     parsed = parse(connection, query.text)
     given = scans.ask(_resolved(parsed.names, query.namespace))
     lock(connection, [path for one in given.tables for file in one.files for path in file.paths])
-    for table in given.tables:
-        _create(connection, scans, table)
+    columns = [_create(connection, scans, table) for table in given.tables]
     if query.namespace is not None:
         use_namespace(connection, query.namespace)
     values = _values(parsed, query)
     if query.describe:
-        unbound = [None] * len(parsed.parameters)
-        schema = _described(connection, query.text, unbound if values is None else values)
-        scans.tell(b"S", encode(_answering(schema, parsed)))
+        schema = _described(connection, query.text, _nulls(parsed) if values is None else values)
+        parameters = parameter_schema(connection, parsed.parameters, parsed.hints, columns)
+        scans.tell(b"S", encode(_answering(schema, parameters)))
     else:
-        _send_rows(connection, scans, parsed, query, values)
+        _send_rows(connection, scans, query, values)
     scans.tell(b"E")
 
 
@@ -138,7 +138,10 @@ def _resolved(names: Names, namespace: str | None) -> Names:
     return Names(list(dict.fromkeys(tables)), names.everything)
 
 
-def _create(connection: duckdb.DuckDBPyConnection, scans: Scans, table: TableGiven) -> None:
+def _create(
+    connection: duckdb.DuckDBPyConnection, scans: Scans, table: TableGiven
+) -> dict[str, str]:
+    """Create the view of a table, and return DuckDB's types of its columns."""
     schema = pa.ipc.read_schema(pa.py_buffer(table.schema))
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(CATALOG)}.{quoted(table.namespace)}")
     types = _types(connection, schema)
@@ -160,6 +163,7 @@ def _create(connection: duckdb.DuckDBPyConnection, scans: Scans, table: TableGiv
         connection.register(source_name(source), Source(own, open_scan))
     make = create_view if table.files or table.rows or table.changes else empty_view
     connection.execute(make(table, types))
+    return types
 
 
 def _types(connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, str]:
@@ -192,6 +196,13 @@ def _values(parsed: Parsed, query: Query) -> list[Any] | dict[str, Any] | None:
     return given
 
 
+def _nulls(parsed: Parsed) -> list[None] | dict[str, None]:
+    """Return values for parameters that have none yet."""
+    if all(name.isdigit() for name in parsed.parameters):
+        return [None] * len(parsed.parameters)
+    return dict.fromkeys(parsed.parameters)
+
+
 def _value(column: pa.ChunkedArray) -> Any:
     type_ = column.type
     if pa.types.is_timestamp(type_) and type_.unit == "ns":
@@ -210,8 +221,9 @@ def _described(connection: duckdb.DuckDBPyConnection, text: str, values: Any) ->
     return connection.sql(f"SELECT {columns} WHERE false").to_arrow_reader(ROWS).schema
 
 
-def _answering(schema: pa.Schema, parsed: Parsed) -> Answering:
-    return Answering(_plain(schema).serialize().to_pybytes(), list(parsed.parameters))
+def _answering(schema: pa.Schema, parameters: pa.Schema) -> Answering:
+    both = (_plain(each).serialize().to_pybytes() for each in (schema, parameters))
+    return Answering(*both)
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
@@ -223,12 +235,12 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def _send_rows(
-    connection: duckdb.DuckDBPyConnection, scans: Scans, parsed: Parsed, query: Query, values: Any
+    connection: duckdb.DuckDBPyConnection, scans: Scans, query: Query, values: Any
 ) -> None:
     relation = connection.sql(query.text, params=values) if values else connection.sql(query.text)
     reader = relation.to_arrow_reader(ROWS)
     schema = _plain(reader.schema)
-    scans.tell(b"S", encode(_answering(reader.schema, parsed)))
+    scans.tell(b"S", encode(_answering(reader.schema, pa.schema([]))))
     waiting: list[pa.RecordBatch] = []
     rows = nbytes = 0
     for batch in _first_rows(reader, query.first_rows):

@@ -15,6 +15,7 @@ import duckdb
 import msgspec
 
 from ingester.sql.wire import Names
+from ingester.sql.worker.parameters import type_hints
 
 _EXPLAIN = re.compile(
     r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*EXPLAIN(?:\s+ANALYZE)?(?:\s*\([^)]*\))?(?=[\s(/-])",
@@ -35,10 +36,12 @@ class Parsed:
     Attributes:
         names: the tables that it reads.
         parameters: the names of its parameters, in order; ``1``, ``2`` … where it has none.
+        hints: the types of parameters; see :func:`.parameters.type_hints`.
     """
 
     names: Names
     parameters: tuple[str, ...]
+    hints: dict[str, str]
 
 
 def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
@@ -63,7 +66,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
     body = text if kind == "SELECT" else _EXPLAIN.sub("", text, count=1)
     tree = _tree(connection, body)
     parameters = sorted(statement.named_parameters, key=_order)
-    return Parsed(_names(tree), tuple(parameters))
+    return Parsed(_names(tree), tuple(parameters), type_hints(_nodes(tree), body))
 
 
 def _order(name: str) -> tuple[int, str]:
