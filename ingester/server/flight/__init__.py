@@ -1,7 +1,8 @@
 """The Flight server: gRPC's threads decode requests and pass them to the rooms below.
 
     ``server``   the methods of Flight; each call runs in a thread of gRPC's
-    ``callers``  the token and trace of a call, the origins it may use, the end of its permit
+    ``callers``  the token and trace of a call, the origins it may use, the end of its permit;
+                 ``handshake`` answers drivers that ask with their credentials first
 
     DoPut        ``requests`` (the descriptor) ─▶ ``put``, or ``sync`` for replication and copies
                  of whole tables

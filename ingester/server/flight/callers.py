@@ -6,11 +6,12 @@
                           :func:`permitted` renews the permit with each message
     calls that wait       :func:`permitted_wait` ends the wait with the permit
 
-DoPut, DoExchange and GetSchema are refused by the middleware: DoPut before any of the stream is
-read, GetSchema because pyarrow drops the status of its handler's errors. The handlers of the other
-methods refuse by themselves, as they know the peer, which the audit log records. A handler takes
-its permit from :func:`permit_of` only; without middleware nothing is permitted
-(tests/server/auth/test_every_need, tests/server/auth/test_open_streams).
+Handshake, DoPut, DoExchange and GetSchema are refused by the middleware: a handshake has no handler
+of ours, DoPut is refused before any of its stream is read, GetSchema because pyarrow drops the
+status of its handler's errors. The handlers of the other methods refuse by themselves, as they know
+the peer, which the audit log records. A handler takes its permit from :func:`permit_of` only;
+without middleware nothing is permitted (tests/server/auth/test_every_need,
+tests/server/auth/test_open_streams).
 
 A malformed trace context counts as missing: no call is refused for it.
 """
@@ -30,6 +31,7 @@ import trio
 from ingester.errors import AccessDenied, ClientGone, NotAuthenticated
 from ingester.server.auth.access import Access, Permit
 from ingester.server.auth.rights import NOBODY
+from ingester.server.flight.handshake import as_bearer
 from ingester.server.flight.put_messages import send_answer
 from ingester.server.flight.refusals import flight_error
 from ingester.server.flight.requests import CopyCommand, SyncCommand, WriteCommand
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 CALLER, TRACE = "caller", "trace"
 """The names of the middleware."""
 _AT_ONCE = {
+    fl.FlightMethod.HANDSHAKE: "handshake",
     fl.FlightMethod.DO_PUT: "put",
     fl.FlightMethod.DO_EXCHANGE: "exchange",
     fl.FlightMethod.GET_SCHEMA: "schema",
@@ -52,8 +55,13 @@ _AT_ONCE = {
 class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
     """The permit of a call, or why it has none, for its handler."""
 
-    def __init__(self, found: Permit | NotAuthenticated) -> None:
+    def __init__(self, found: Permit | NotAuthenticated, answered: str | None = None) -> None:
         self.found = found
+        self._answered = answered
+
+    def sending_headers(self) -> dict[str, str]:
+        """Return the header that the client shall send with its further calls, if any."""
+        return {} if self._answered is None else {"authorization": self._answered}
 
 
 class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
@@ -71,8 +79,12 @@ class CallerMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Admitted:
         """Read the call's token."""
+        header = headers.get("authorization", ())
         try:
-            return _Admitted(self._access.admit(headers.get("authorization", ())))
+            if info.method == fl.FlightMethod.HANDSHAKE:
+                header = as_bearer(header)
+                return _Admitted(self._access.admit(header), header[0])
+            return _Admitted(self._access.admit(header))
         except NotAuthenticated as exc:
             asked = _AT_ONCE.get(info.method)
             if asked is None:

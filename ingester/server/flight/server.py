@@ -29,6 +29,7 @@ from ingester.server.flight.callers import (
     trace_of,
 )
 from ingester.server.flight.get import PermittedQuery, answer_ticket
+from ingester.server.flight.handshake import Greeter
 from ingester.server.flight.put import PutCall
 from ingester.server.flight.put_messages import PutLimits
 from ingester.server.flight.refusals import no_flight_errors, refusals
@@ -114,7 +115,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
         tls = address.tls_arguments()
-        super().__init__(address.location, middleware=middleware(services), **tls)
+        super().__init__(
+            address.location, auth_handler=Greeter(), middleware=middleware(services), **tls
+        )
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Take a stream of writes; see :mod:`ingester.server.flight.put`."""
