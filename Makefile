@@ -100,6 +100,24 @@ $(OPEN)/trino-server-$(TRINO)/.installed:
 	@rm $(OPEN)/trino-server-$(TRINO).tar.gz
 	@touch $@
 
+# Flight SQL clients in other languages; go.mod pins those in Go. `make distclean` takes them.
+FLIGHT_SQL := $(VENV)/flight_sql
+JDBC_VERSION := 18.3.0
+JDBC_JAR := flight-sql-jdbc-driver-$(JDBC_VERSION).jar
+
+.PHONY: flight-sql
+flight-sql: setup java $(FLIGHT_SQL)/client $(FLIGHT_SQL)/$(JDBC_JAR) ## Flight SQL clients in Go and Java (1 min; needs Go 1.25 and Maven; fetches 200 MB)
+	@$(PY) -m pytest -q tests/flight_sql_clients tests/server/flight_sql/test_tools.py $(ARGS)
+
+$(FLIGHT_SQL)/client: $(wildcard tests/flight_sql_clients/go/*)
+	@mkdir -p $(@D)
+	@cd $(<D) && go build -o $(abspath $@) .
+
+$(FLIGHT_SQL)/$(JDBC_JAR):
+	@rm -f $(FLIGHT_SQL)/*.jar
+	@mvn -q -B org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+		-Dartifact=org.apache.arrow:flight-sql-jdbc-driver:$(JDBC_VERSION) -DoutputDirectory=$(@D)
+
 .PHONY: check
 check: setup ## Lint, format, types, layers, documents, known vulnerabilities
 	@$(MAKE) --no-print-directory --output-sync=target --jobs $(JOBS) types rules
