@@ -75,6 +75,10 @@ class Effort:
     open_writing_s: float
     open_rows: int
     """0, and no scans, in a form without time to start Spark."""
+    sql_rows: int
+    sql_repeats: int
+    sql_beside_s: float
+    sql_spark: bool
     replication_repeats: int
     replication_kinds: tuple[str, ...]
     replication_rows: int
@@ -146,6 +150,10 @@ FORMS = {
         open_files=(10, 100),
         open_writing_s=0.3,
         open_rows=0,
+        sql_rows=20_000,
+        sql_repeats=1,
+        sql_beside_s=0.2,
+        sql_spark=False,
         replication_repeats=1,
         replication_kinds=("insert", "mixed"),
         replication_rows=500,
@@ -205,6 +213,10 @@ FORMS = {
         open_files=(100, 10_000),
         open_writing_s=2,
         open_rows=0,
+        sql_rows=1_000_000,
+        sql_repeats=3,
+        sql_beside_s=1,
+        sql_spark=False,
         replication_repeats=1,
         replication_kinds=("mixed",),
         replication_rows=10_000,
@@ -264,6 +276,10 @@ FORMS = {
         open_files=(100, 100_000),
         open_writing_s=5,
         open_rows=10_000_000,
+        sql_rows=10_000_000,
+        sql_repeats=5,
+        sql_beside_s=20,
+        sql_spark=True,
         replication_repeats=3,
         replication_kinds=KINDS,
         replication_rows=10_000,

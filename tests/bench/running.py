@@ -36,6 +36,7 @@ QUICK = (
     "replay",
     "replication",
     "open",
+    "sql",
 )
 """The tables of a quick run without names: the main paths, in less than four minutes."""
 

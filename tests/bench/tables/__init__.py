@@ -29,6 +29,7 @@ from tests.bench.tables import (
     replication,
     security,
     spark,
+    sql,
     sustained,
     tracing,
     visible,
@@ -61,5 +62,6 @@ IN_ORDER = (
     spark,
     open_tables,
     pushes,
+    sql,
 )
 """The tables in the order in which they are measured and shown."""

@@ -1,0 +1,196 @@
+"""Tables "sql-…" of what SQL costs: round trips, others beside a heavy query, memory, and its end.
+
+The heavy query is a cross join of the large table with itself that would take years.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from multiprocessing.connection import Connection
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.flight as fl
+
+from ingester.client import Client
+from tests.bench.children import Child
+from tests.bench.clients import Clients
+from tests.bench.effort import Bench
+from tests.bench.report import Table, Target
+from tests.bench.requests import NAMESPACE, fill, persist
+from tests.bench.samples import Samples, percentile
+from tests.bench.sampling import PeakMemory
+from tests.bench.sql.asking import (
+    Asker,
+    is_busy,
+    last_busy,
+    sql_ticket,
+    wait_until,
+    workers,
+)
+from tests.bench.sql.queries import BATCH_ROWS
+from tests.bench.streams import PutJob
+from tests.drivers.daemon import Daemon
+
+ENDLESS = (
+    "SELECT max(a.load + b.load + c.load + d.load)"
+    " FROM events AS a, events AS b, events AS c, events AS d"
+)
+_SORT = "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY load) AS n, * FROM events)"
+_MEMORY = 128 << 20
+_OVERHEAD = 256 << 20
+"""What a worker's process may use beyond ``sql.memory``."""
+_WRITERS = 4
+_ROWS = 1_000
+_PER_S = 25.0
+_LOOKUP = "host = 'host-07' and time < '2026-11-21T00:01:00Z'"
+_LOOKUPS_PER_S = 50.0
+
+Seconds = npt.NDArray[np.float64]
+
+
+def round_trips(bench: Bench, daemon: Daemon) -> Table:
+    """Measure the smallest query by one client."""
+    table = Table("sql-round-trip", "SQL: SELECT 1, warm", ["queries", "p50", "p99"])
+    calls = bench.effort.round_trips // 2
+    found: list[Seconds] = []
+    with Asker(daemon) as asker:
+        asker.ask("SELECT 1")
+        for repeat in range(bench.effort.repeats):
+            bench.say(f"SELECT 1, repeat {repeat + 1}")
+            found.append(np.array([asker.ask("SELECT 1").seconds for _ in range(calls)]))
+    shares = {"p50": 0.5, "p99": 0.99}
+    times = {name: _samples(found, share) for name, share in shares.items()}
+    table.add(queries=calls * len(found), **times)
+    for name, each in times.items():
+        table.targets.append(Target(f"SELECT 1, {name}", 0.020, each, below=True))
+    return table
+
+
+def beside(bench: Bench, daemon: Daemon) -> Table:
+    """Measure writers and look-ups without and with an endless query, in turns."""
+    table = Table(
+        "sql-beside",
+        f"Beside SQL: {_WRITERS} writers, {_PER_S:g} batches of {_ROWS:,} rows a second each,"
+        f" and {_LOOKUPS_PER_S:g} look-ups a second",
+        ["who", "beside", "operations", "p50", "p99", "p99 of quiet"],
+    )
+    names = ("nothing", "an endless query")
+    found: dict[tuple[str, str], list[Seconds]] = {
+        (who, name): [] for who in ("writers", "look-ups") for name in names
+    }
+    with Clients(1) as clients, Client(daemon.flight) as client:
+        _load(clients, client, daemon, 0.1)
+        for repeat in range(bench.effort.repeats):
+            for name in names if repeat % 2 else reversed(names):
+                bench.say(f"writers and look-ups beside {name}, repeat {repeat + 1}")
+                with nullcontext() if name == "nothing" else _endless(daemon):
+                    taken = _load(clients, client, daemon, bench.effort.sql_beside_s)
+                for who, seconds in taken.items():
+                    found[who, name].append(seconds)
+    for (who, name), each in found.items():
+        p99, quiet = _samples(each, 0.99), _samples(found[who, "nothing"], 0.99)
+        ratio = p99.over(quiet)
+        table.rows.append(
+            {
+                "who": who,
+                "beside": name,
+                "operations": sum(map(len, each)),
+                "p50": _samples(each, 0.5),
+                "p99": p99,
+                "p99 of quiet": ratio,
+            }
+        )
+        if name != "nothing":
+            what = f"p99 of {who} beside an endless query"
+            table.targets.append(Target(what, 1.5, ratio, below=True))
+    return table
+
+
+def _load(clients: Clients, client: Client, daemon: Daemon, seconds: float) -> dict[str, Seconds]:
+    """Return the latencies of writers and look-ups at a pace, from when each was due."""
+    lookups: list[float] = []
+
+    def look() -> None:
+        began = time.monotonic()
+        for number in range(max(2, int(seconds * _LOOKUPS_PER_S))):
+            due = began + number / _LOOKUPS_PER_S
+            time.sleep(max(0.0, due - time.monotonic()))
+            client.query(NAMESPACE, "events", filter=_LOOKUP)
+            lookups.append(time.monotonic() - due)
+
+    job = PutJob(
+        flight=daemon.flight,
+        table="written",
+        rows=_ROWS,
+        streams=_WRITERS,
+        seconds=max(seconds, 3 / _PER_S),
+        per_s=_PER_S,
+    )
+    written = clients.write(job, look)
+    return {"writers": written.latencies, "look-ups": np.array(lookups)}
+
+
+@contextmanager
+def _endless(daemon: Daemon) -> Iterator[Child]:
+    """Run the endless query for a client process; a worker is busy with it."""
+    child = Child(_ask_endlessly, daemon.flight)
+    try:
+        wait_until(lambda: any(map(is_busy, workers(daemon))))
+        yield child
+    finally:
+        child.end()
+
+
+def _ask_endlessly(pipe: Connection, flight: str) -> None:
+    with fl.connect(flight) as client:
+        client.do_get(sql_ticket(ENDLESS)).read_all()
+
+
+def limits(bench: Bench) -> Table:
+    """Measure memory under a query that spills, and how long a query outlives its client."""
+    rows = bench.effort.sql_rows
+    table = Table(
+        "sql-limits", f"SQL: limits, {rows:,} rows in files", ["what", "measured", "of the limit"]
+    )
+    with bench.daemon(sql__memory=f"{_MEMORY >> 20}MiB") as daemon, Asker(daemon) as asker:
+        fill(daemon, "events", rows, BATCH_ROWS)
+        persist(daemon, "events")
+        asker.ask("SELECT 1")
+        (worker,) = workers(daemon)
+        bench.say("a sort that spills")
+        before = daemon.resident_bytes
+        peaks = {"worker": PeakMemory(worker), "daemon, more than before": PeakMemory(daemon.pid)}
+        sort = asker.ask(_SORT)
+        table.add(what="a sort of all rows", measured=Samples((sort.seconds,), "s"))
+        for who, peak in peaks.items():
+            nbytes = peak.bytes - (before if who != "worker" else 0)
+            measured, share = Samples((nbytes,), "B"), Samples((nbytes / _MEMORY,), "x")
+            table.add(what=f"its peak memory: {who}", measured=measured, of_the_limit=share)
+            if who == "worker":
+                allowed = _MEMORY + _OVERHEAD
+                table.targets.append(Target("memory of a worker", allowed, measured, below=True))
+        left = Samples(tuple(_outlives(bench, daemon) for _ in range(bench.effort.repeats)), "s")
+        table.add(what="an endless query after its client's end", measured=left)
+        table.targets.append(Target("a query after its client's end", 1.0, left, below=True))
+    return table
+
+
+def _outlives(bench: Bench, daemon: Daemon) -> float:
+    """Return how long an endless query runs after its client was killed."""
+    bench.say("a client that leaves")
+    with _endless(daemon) as child:
+        # Past its planning, in the join itself.
+        time.sleep(bench.effort.cell_s)
+        pids = workers(daemon)
+        began = time.monotonic()
+        os.kill(child.pid, signal.SIGKILL)
+        return last_busy(pids) - began
+
+
+def _samples(each: Sequence[Seconds], share: float) -> Samples:
+    return Samples(tuple(percentile(seconds, share) for seconds in each), "s")
