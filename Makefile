@@ -215,6 +215,10 @@ memory: setup ## Kill a daemon by its memory limit, again and again; no acknowle
 show: setup java ## An hour of three daemons, 80 % load, a fault each minute (ARGS="--seconds 60 --every 7")
 	@$(PY) -m tests.show $(ARGS)
 
+.PHONY: sql-logic
+sql-logic: setup ## Random SQL and files of SQLLogicTest against DuckDB, ten minutes (ARGS="--seconds 60 --suite FOLDER --s3")
+	@$(PY) -m tests.sql_logic $(ARGS)
+
 .PHONY: simulation
 simulation: setup ## 1 to 1,000 daemons that commit to one table, in simulated time (10 min)
 	@$(PY) -m tests.simulation $(ARGS)

@@ -1,0 +1,78 @@
+"""The two that answer: a daemon, and DuckDB in this process over a copy of the same rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+import pyarrow.flight as fl
+
+# Errors of a statement, from either side.
+FAILED = (duckdb.Error, fl.FlightError, pa.ArrowException)
+
+
+class Engine(Protocol):
+    """Runs one statement."""
+
+    def run(self, sql: str) -> pa.Table:
+        """Return the answer.
+
+        Raises:
+            One of ``FAILED``: the statement failed.
+        """
+
+
+class DaemonEngine:
+    """A daemon; names without a namespace are in ``namespace``."""
+
+    def __init__(self, client: fl.FlightClient, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+
+    def run(self, sql: str) -> pa.Table:
+        """See :class:`Engine`."""
+        ticket = json.dumps({"sql": sql, "namespace": self.namespace}).encode()
+        options = fl.FlightCallOptions(timeout=120)
+        return self._client.do_get(fl.Ticket(ticket), options).read_all()
+
+
+class LocalEngine:
+    """DuckDB with its own copy of tables, in the schema ``namespace``."""
+
+    def __init__(self, namespace: str = "main", threads: int = 1) -> None:
+        self._con = duckdb.connect(config={"threads": threads, "python_enable_replacements": False})
+        self.namespace = namespace
+        self.do("SET TimeZone = 'UTC'")
+        self.do(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"')
+        self.do(f"SET schema = '\"{namespace}\"'")
+
+    def load(self, tables: Mapping[str, pa.Table]) -> None:
+        """Create or replace tables."""
+        for name, rows in tables.items():
+            self._con.register("incoming", rows)
+            quoted = name.replace('"', '""')
+            self.do(f'CREATE OR REPLACE TABLE "{self.namespace}"."{quoted}" AS FROM incoming')
+            self._con.unregister("incoming")
+
+    def run(self, sql: str) -> pa.Table:
+        """See :class:`Engine`."""
+        answer = self._con.sql(sql)
+        if answer is None:
+            raise duckdb.InvalidInputException("not a query")
+        return answer.to_arrow_table()
+
+    def do(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run any statement and return its rows."""
+        return self._con.execute(sql).fetchall()
+
+    def kind_of(self, sql: str) -> str:
+        """Return the statement's type, such as ``SELECT``; ``MULTI`` for several statements."""
+        statements = self._con.extract_statements(sql)
+        return statements[0].type.name if len(statements) == 1 else "MULTI"
+
+    def close(self) -> None:
+        """Free the tables."""
+        self._con.close()
