@@ -227,3 +227,17 @@ def test_an_answer_larger_than_all_memory_limits_streams(client: fl.FlightClient
     first = reader.read_chunk().data
     assert 0 < first.nbytes < 4 << 20
     reader.cancel()
+
+
+def test_an_enum_is_a_text_in_nested_types_too(client: fl.FlightClient) -> None:
+    mood = "'a'::ENUM('a', 'b')"
+    nested = f"SELECT {mood} e, [{mood}] l, {{'x': [{mood}]}} s, map(['k'], [{mood}]) m"
+    assert rows(client, nested) == [("a", ["a"], {"x": ["a"]}, [("k", "a")])]
+    assert rows(client, f"SELECT [{mood}]::ENUM('a', 'b')[1] f") == [(["a"],)]
+
+
+def test_the_schema_is_known_before_the_first_row_is_computed(client: fl.FlightClient) -> None:
+    endless = "SELECT count(*) AS n FROM range(10000000000000) t(a) WHERE a % 7 = 8"
+    reader = client.do_get(sql_ticket(endless), fl.FlightCallOptions(timeout=20))
+    assert reader.schema.names == ["n"]
+    reader.cancel()

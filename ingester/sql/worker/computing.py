@@ -124,9 +124,9 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
         use_namespace(connection, query.namespace)
     values = _values(parsed, query)
     if query.describe:
-        schema = _described(connection, query.text, _nulls(parsed) if values is None else values)
+        relation = _bound(connection, query.text, _nulls(parsed) if values is None else values)
         parameters = parameter_schema(connection, parsed.parameters, parsed.hints, columns)
-        scans.tell(b"S", encode(_answering(schema, parameters)))
+        scans.tell(b"S", encode(_answering(_described(connection, relation), parameters)))
     else:
         _send_rows(connection, scans, query, values)
     scans.tell(b"E")
@@ -211,14 +211,22 @@ def _value(column: pa.ChunkedArray) -> Any:
     return column[0].as_py()
 
 
-def _described(connection: duckdb.DuckDBPyConnection, text: str, values: Any) -> pa.Schema:
+def _bound(
+    connection: duckdb.DuckDBPyConnection, text: str, values: Any
+) -> duckdb.DuckDBPyRelation:
+    """Return the statement, not computed yet."""
+    return connection.sql(text, params=values) if values else connection.sql(text)
+
+
+def _described(
+    connection: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation
+) -> pa.Schema:
     """Return the schema of an answer without computing it."""
-    relation = connection.sql(text, params=values) if values else connection.sql(text)
     columns = ", ".join(
         f"CAST(NULL AS {type_}) AS {quoted(name)}"
         for name, type_ in zip(relation.columns, map(str, relation.types), strict=True)
     )
-    return connection.sql(f"SELECT {columns} WHERE false").to_arrow_reader(ROWS).schema
+    return connection.sql(f"SELECT {columns} WHERE false").to_arrow_table().schema
 
 
 def _answering(schema: pa.Schema, parameters: pa.Schema) -> Answering:
@@ -227,20 +235,35 @@ def _answering(schema: pa.Schema, parameters: pa.Schema) -> Answering:
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with dictionaries decoded: an ENUM is a text."""
-    return pa.schema(
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in schema
-    )
+    """Return the schema with dictionaries decoded: an ENUM is a text, in nested types too."""
+    return pa.schema(map(_plain_field, schema))
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    kind, t = field.type, pa.types
+    if t.is_dictionary(kind):
+        return field.with_type(kind.value_type)
+    if t.is_list(kind):
+        return field.with_type(pa.list_(_plain_field(kind.value_field)))
+    if t.is_fixed_size_list(kind):
+        return field.with_type(pa.list_(_plain_field(kind.value_field), kind.list_size))
+    if t.is_struct(kind):
+        inner = [kind.field(place) for place in range(kind.num_fields)]
+        return field.with_type(pa.struct(map(_plain_field, inner)))
+    if t.is_map(kind):
+        return field.with_type(pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field)))
+    return field
 
 
 def _send_rows(
     connection: duckdb.DuckDBPyConnection, scans: Scans, query: Query, values: Any
 ) -> None:
-    relation = connection.sql(query.text, params=values) if values else connection.sql(query.text)
+    relation = _bound(connection, query.text, values)
+    # Before the first row is computed: a Flight client can cancel once it has the schema.
+    described = _described(connection, relation)
+    scans.tell(b"S", encode(_answering(described, pa.schema([]))))
+    schema = _plain(described)
     reader = relation.to_arrow_reader(ROWS)
-    schema = _plain(reader.schema)
-    scans.tell(b"S", encode(_answering(reader.schema, pa.schema([]))))
     waiting: list[pa.RecordBatch] = []
     rows = nbytes = 0
     for batch in _first_rows(reader, query.first_rows):
