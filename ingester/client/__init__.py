@@ -34,6 +34,7 @@ A batch, from :meth:`Writer.write` to its answer:
 ``checkpoints`` are the states of sources that batches carry, and the stores that keep them.
 
 A query's answer is a ``QueryStream`` of ``streams``; ``filter_parser`` makes its filter from text.
+A statement and its parameters go through ``sql``; ``sql_stream`` is its answer.
 Changes of another database go through a ``sync_stream``, a copy of a whole table through
 ``copying``. ``awaiting`` makes an awaited client from the blocking one; ``aio`` and ``trio_client``
 are for their loops. ``lifetime`` guards gRPC against forks and the end of the interpreter;
@@ -66,6 +67,7 @@ from .errors import (
 )
 from .inputs import Data
 from .retry import NEVER, RetryPolicy
+from .sql_stream import SqlStream
 from .streams import QueryStream
 from .sync_stream import SyncAnswer, SyncColumn, SyncContent, SyncStream
 from .wire import (
@@ -107,6 +109,7 @@ __all__ = [
     "RetryPolicy",
     "Scope",
     "SnapshotInfo",
+    "SqlStream",
     "StoredCheckpoint",
     "SyncAnswer",
     "SyncColumn",

@@ -17,6 +17,7 @@ from .ack import Ack
 from .awaiting import (
     AsyncAck,
     AsyncQueryStream,
+    AsyncSqlStream,
     AsyncSyncStream,
     AsyncTableCopy,
     AsyncWriter,
@@ -103,6 +104,7 @@ __all__ = [
     "AsyncAck",
     "AsyncClient",
     "AsyncQueryStream",
+    "AsyncSqlStream",
     "AsyncSyncStream",
     "AsyncTableCopy",
     "AsyncWriter",

@@ -22,9 +22,11 @@ from .copying import TableCopy
 from .credentials import ConnectionOptions
 from .inputs import Data
 from .retry import RetryPolicy
+from .sql import Parameters
+from .sql_stream import SqlStream
 from .streams import QueryStream
 from .sync_stream import SyncStream
-from .wire import BatchSource, SnapshotInfo, WriteAnswer, WriteResult
+from .wire import BatchSource, Missing, SnapshotInfo, WriteAnswer, WriteResult
 from .writer import Writer
 
 C = TypeVar("C")
@@ -199,6 +201,36 @@ class AsyncQueryStream(Awaited[QueryStream]):
         await self._loop.pause()
 
 
+class AsyncSqlStream(Awaited[SqlStream]):
+    """A :class:`SqlStream` for a loop: ``async for batch in stream``."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The answer's schema."""
+        return self._blocking.schema
+
+    @property
+    def query_id(self) -> str | None:
+        """The daemon's name for the query."""
+        return self._blocking.query_id
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The endpoints of daemons whose buffered rows were not read."""
+        return self._blocking.missing
+
+    async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
+        while (batch := await self._loop.in_thread(self._blocking.read)) is not None:
+            yield batch
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._blocking.close()  # does not wait
+        await self._loop.pause()
+
+
 class AwaitedClient(Awaited[Client]):
     """The common part of the clients of both loops; see :class:`ingester.client.Client`."""
 
@@ -252,6 +284,29 @@ class AwaitedClient(Awaited[Client]):
         AsyncQueryStream,
         Client.query_stream,
         "Here: ``async with await client.query_stream(…) as stream``.",
+    )
+
+    @wraps(Client.sql)
+    async def sql(
+        self,
+        statement: str,
+        parameters: Parameters | None = None,
+        *,
+        namespace: str | None = None,
+        timeout_s: float | None = None,
+        missing: Missing = "error",
+    ) -> pa.Table:
+        call = self._blocking.sql_call(statement, parameters, namespace, timeout_s, missing)
+        try:
+            return await self._loop.in_thread(call.table)
+        except BaseException:
+            call.end()  # a cancelled call ends its query
+            raise
+
+    sql_stream = _awaited_as(
+        AsyncSqlStream,
+        Client.sql_stream,
+        "Here: ``async with await client.sql_stream(…) as stream``.",
     )
     tables = _awaited(Client.tables)
     schema = _awaited(Client.schema)

@@ -26,6 +26,8 @@ from .errors import Unimplemented
 from .inputs import Data
 from .retry import RetryPolicy
 from .route import OneDaemon
+from .sql import Parameters, sql_ticket
+from .sql_stream import SqlCall, SqlStream
 from .streams import QueryStream
 from .sync_stream import SyncStream
 from .wire import (
@@ -297,6 +299,65 @@ class Client:
         arguments.one_of("missing", missing, ("error", "allow"))
         check_bytes(filter, lambda: self.schema(namespace, table))
         return self._connection.stream_rows(request, missing)
+
+    def sql(
+        self,
+        statement: str,
+        parameters: Parameters | None = None,
+        *,
+        namespace: str | None = None,
+        timeout_s: float | None = None,
+        missing: Missing = "error",
+    ) -> pa.Table:
+        """The answer to one SQL statement, of one snapshot of all tables that it names.
+
+        Tables are ``namespace.table``, and ``namespace."table@v42"`` in version 42.
+
+        Args:
+            parameters: Values of ``?`` and ``$1`` as a list, of ``$name`` as a dict, or of either
+                as a RecordBatch of one row. A value that cannot be sent exactly is refused.
+            namespace: The namespace of tables that are named without one.
+            timeout_s: Timeout of the whole answer; none by default. It is not tried again.
+            missing: With several daemons, ``allow`` answers without the buffered rows of daemons
+                that were not read, and lists their endpoints as ``missing`` in the schema's
+                metadata.
+
+        Raises:
+            InvalidRequest: Invalid SQL, an unknown table or column, or a limit of ``[sql]``; with
+                several daemons also a daemon that is not in ``sql.peers`` (``code`` is ``peers``).
+            TimedOut: Not within ``timeout_s`` or the daemon's ``sql.max_time``.
+            Unavailable: Refused until the retry policy gave up; ``limit`` if all workers are busy.
+            Unimplemented: The daemon does not answer SQL; the message says what to install.
+        """
+        return self.sql_call(statement, parameters, namespace, timeout_s, missing).table()
+
+    def sql_stream(
+        self,
+        statement: str,
+        parameters: Parameters | None = None,
+        *,
+        namespace: str | None = None,
+        timeout_s: float | None = None,
+        missing: Missing = "error",
+    ) -> SqlStream:
+        """The same answer as a stream of batches, which is also an Arrow stream. Use ``with``."""
+        return self.sql_call(statement, parameters, namespace, timeout_s, missing).stream()
+
+    def sql_call(
+        self,
+        statement: str,
+        parameters: Parameters | None,
+        namespace: str | None,
+        timeout_s: float | None,
+        missing: Missing,
+    ) -> SqlCall:
+        """A call of :meth:`sql` that another thread may end. Nothing is sent yet."""
+        arguments.one_of("missing", missing, ("error", "allow"))
+        within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
+        ticket = sql_ticket(statement, parameters, namespace)
+        return SqlCall(
+            lambda: self._connection.sql(ticket, within_s, missing), self._connection.retry
+        )
 
     def tables(self) -> list[TableSummary]:
         """All tables, by namespace and name.

@@ -26,6 +26,7 @@ from .errors import (
     from_arrow,
 )
 from .retry import NEVER, RetryPolicy, RetryState
+from .sql_stream import SqlStream
 from .streams import Load, PutStream, QueryStream
 from .wire import OriginState, TableSummary, encode, given
 
@@ -182,6 +183,20 @@ class Connection:
 
         try:
             return self._call(opened)
+        except BaseException as exc:
+            span.end(exc)
+            raise
+
+    def sql_stream(self, ticket: bytes, within_s: float | None) -> SqlStream:
+        """The answer to an SQL statement, all of it within ``within_s``; never retried."""
+        asked = flight.Ticket(ticket)
+        span = tracing.begin("sql")
+
+        def opened() -> SqlStream:
+            return SqlStream(self._flight.do_get(asked, self._reading(within_s, span)), span)
+
+        try:
+            return self._call(opened, NEVER)
         except BaseException as exc:
             span.end(exc)
             raise

@@ -14,6 +14,7 @@ import pyarrow as pa
 from .connection import Connection, Process
 from .delivery import Pending
 from .errors import ClientError
+from .sql_stream import SqlStream
 from .streams import PutStream, QueryStream
 from .tracing import TracedTable
 from .undurable import UndurableBatches
@@ -165,3 +166,7 @@ class OneDaemon(Connection):
     def stream_rows(self, request: QueryRequest, _missing: Missing) -> QueryStream:
         """The answer to a query, batch by batch."""
         return self.stream(request.ticket())
+
+    def sql(self, ticket: bytes, within_s: float | None, _missing: Missing) -> SqlStream:
+        """The answer to an SQL statement."""
+        return self.sql_stream(ticket, within_s)

@@ -1,4 +1,4 @@
-"""The Flight streams of a client: :class:`PutStream` for writing, :class:`QueryStream` for answers.
+"""The Flight streams of a client: :class:`PutStream` writes, :class:`AnswerStream` reads answers.
 
 A ``PutStream`` has one thread at a time that sends and one that reads. The reader learns only that
 the stream ended; the reason comes from ``end``, which must not run beside ``send``. pyarrow can
@@ -6,7 +6,7 @@ neither cancel a DoPut nor limit the time of a read or a write: an abandoned str
 threads until the daemon answers or the connection breaks. So a caller, which has to return, never
 reads, and sends only what cannot block.
 
-A ``QueryStream`` is an Arrow stream for libraries that use the C data interface:
+An ``AnswerStream`` is an Arrow stream for libraries that use the C data interface:
 ``polars.DataFrame(stream)``, ``duckdb.sql("from stream")`` and ``pyarrow.table(stream)`` read it
 without a copy of the whole. The daemon holds one small part per stream; a reader that makes no
 progress for ``query.client_timeout`` gets :class:`TimedOut`.
@@ -36,7 +36,7 @@ window of HTTP/2 has 64 KiB, and is renewed when half of it is used."""
 
 
 class ReadState(enum.Enum):
-    """The state of a :class:`QueryStream`."""
+    """The state of an :class:`AnswerStream`."""
 
     NEW = "nothing was read"
     READING = "batches remain"
@@ -199,11 +199,10 @@ class PutStream:
         return Unreachable(f"{error}; the token was replaced since") if replaced else error
 
 
-class QueryStream:
-    """The answer to a query: iterates ``(batch, source)``, all of one snapshot.
+class AnswerStream:
+    """The batches of an answer, which are also an Arrow stream; ``schema`` is their schema.
 
-    A context manager: leaving it early cancels the query. ``schema`` is the answer's schema and
-    ``snapshot`` its moment.
+    A context manager: leaving it early cancels the query.
     """
 
     def __init__(self, reader: flight.FlightStreamReader, span: CallSpan = NO_SPAN) -> None:
@@ -214,30 +213,8 @@ class QueryStream:
             self.schema: pa.Schema = reader.schema
         except (pa.ArrowException, OSError) as exc:
             raise from_arrow(exc) from exc
-        self.snapshot: SnapshotInfo = snapshot_info(self.schema)
         self._state = ReadState.NEW
         lifetime.end_at_exit(self)
-
-    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, BatchSource]]:
-        """Iterate over batches, each with its partition and its source, a buffer or a file.
-
-        Raises:
-            ClientError: The answer broke off; the batches so far are a part of the snapshot.
-        """
-        while (item := self.read()) is not None:
-            yield item
-
-    def read(self) -> tuple[pa.RecordBatch, BatchSource] | None:
-        """The next batch with its source, or None at the end.
-
-        Raises:
-            InvalidRequest: The stream was closed before its end.
-        """
-        item = self.read_raw()
-        if item is None:
-            return None
-        rows, raw = item
-        return rows, BatchSource() if raw is None else msgspec.json.decode(raw, type=BatchSource)
 
     def read_raw(self) -> tuple[pa.RecordBatch, bytes | None] | None:
         """The next batch with its undecoded source, or None at the end."""
@@ -284,10 +261,10 @@ class QueryStream:
         lifetime.check()
         if not self._enter(ReadState.READING):
             raise InvalidRequest(
-                "the answer has been read or closed already, and can be read once: call"
-                " query_stream again, or keep the rows with query"
+                "the answer has been read or closed already, and can be read once: ask for another"
+                " stream, or keep the rows in a table"
             )
-        batches = (batch for batch, _ in self)
+        batches = (item[0] for item in iter(self.read_raw, None))
         return pa.RecordBatchReader.from_batches(self.schema, batches)
 
     def __arrow_c_schema__(self) -> object:
@@ -317,3 +294,37 @@ class QueryStream:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class QueryStream(AnswerStream):
+    """The answer to a query: iterates ``(batch, source)``, all of one snapshot.
+
+    A context manager: leaving it early cancels the query. ``schema`` is the answer's schema and
+    ``snapshot`` its moment.
+    """
+
+    def __init__(self, reader: flight.FlightStreamReader, span: CallSpan = NO_SPAN) -> None:
+        """Raises a :class:`ClientError` if the query is refused."""
+        super().__init__(reader, span)
+        self.snapshot: SnapshotInfo = snapshot_info(self.schema)
+
+    def __iter__(self) -> Iterator[tuple[pa.RecordBatch, BatchSource]]:
+        """Iterate over batches, each with its partition and its source, a buffer or a file.
+
+        Raises:
+            ClientError: The answer broke off; the batches so far are a part of the snapshot.
+        """
+        while (item := self.read()) is not None:
+            yield item
+
+    def read(self) -> tuple[pa.RecordBatch, BatchSource] | None:
+        """The next batch with its source, or None at the end.
+
+        Raises:
+            InvalidRequest: The stream was closed before its end.
+        """
+        item = self.read_raw()
+        if item is None:
+            return None
+        rows, raw = item
+        return rows, BatchSource() if raw is None else msgspec.json.decode(raw, type=BatchSource)

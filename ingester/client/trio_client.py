@@ -14,6 +14,7 @@ from .ack import Ack
 from .awaiting import (
     AsyncAck,
     AsyncQueryStream,
+    AsyncSqlStream,
     AsyncSyncStream,
     AsyncTableCopy,
     AsyncWriter,
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 TrioAck = AsyncAck
 TrioQueryStream = AsyncQueryStream
+TrioSqlStream = AsyncSqlStream
 TrioSyncStream = AsyncSyncStream
 TrioTableCopy = AsyncTableCopy
 TrioWriter = AsyncWriter
@@ -80,6 +82,7 @@ __all__ = [
     "TrioAck",
     "TrioClient",
     "TrioQueryStream",
+    "TrioSqlStream",
     "TrioSyncStream",
     "TrioTableCopy",
     "TrioWriter",

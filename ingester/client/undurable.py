@@ -420,8 +420,11 @@ class OwnWrites:
         with self._lock:
             self._writers.add(undurable)
 
-    def wait(self, table: tuple[str, str], until: float) -> set[str]:
+    def wait(self, table: tuple[str, str] | None, until: float) -> set[str]:
         """Wait until queries find everything that the client's writers got acknowledged.
+
+        Args:
+            table: The table that the query reads; None for any.
 
         Returns:
             The unreachable daemons that may have some of it.
@@ -430,7 +433,11 @@ class OwnWrites:
             Unavailable: Some of it is still being sent again at ``until``.
         """
         with self._lock:
-            writers = [each for each in self._writers if each.table == table and not each.idle]
+            writers = [
+                each
+                for each in self._writers
+                if (table is None or each.table == table) and not each.idle
+            ]
         return {endpoint for each in writers for endpoint in _waited(each, until)}
 
 

@@ -9,7 +9,7 @@ of preference, health and stores.
 
 A writer's streams go to the daemon that its table and origin prefer, or to the next one while that
 is unreachable (``route``). A query asks all daemons for the rows that the files of one version lack
-(``union``).
+(``union``). A statement goes to one daemon, which reads the buffers of the others (``sql``).
 
 The client keeps no state besides the daemons': two clients compute the same order, and the daemons'
 own rules hold in any case (one owner of a keyed table, one daemon at a time for an origin). Start

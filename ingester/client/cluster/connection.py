@@ -2,6 +2,7 @@
 
 a stream of writes        one daemon, by table and origin (:mod:`.route`)
 query                     all, one snapshot each (:mod:`.union`)
+sql                       any, which reads the buffers of the others (:mod:`.sql`)
 schema, create_table      any
 tables, describe, persist, origins, checkpoints   all, merged (:mod:`.merging`)
 status and similar        refused: ask each of ``Client.daemons()``
@@ -22,6 +23,7 @@ from ..credentials import ConnectionOptions
 from ..errors import ClientError, InvalidRequest, Unavailable, is_unavailable
 from ..retry import NEVER, RetryPolicy, RetryState
 from ..route import Route, RouteRequest
+from ..sql_stream import SqlStream
 from ..streams import QueryStream
 from ..wire import Missing, OriginState, QueryRequest, TableSummary
 from . import merging
@@ -29,6 +31,7 @@ from .asking import Asking
 from .daemons import Lookup, addresses_of
 from .members import Members
 from .route import SharedRoutes, ToMany
+from .sql import answer_of_one
 from .union import Union
 
 ROWS_MISSING = (
@@ -210,11 +213,17 @@ class ClusterConnection:
                 return stream
             stream.close()  # one is back, possibly without its rows
             if time.monotonic() >= until:
-                raise Unavailable(
-                    f"{', '.join(sorted(unreachable))} may have rows that this client has written"
-                    " and does not report them: try again",
-                    code="unavailable",
-                )
+                raise _unreported(unreachable)
+
+    def sql(self, ticket: bytes, within_s: float | None, missing: Missing) -> SqlStream:
+        """The answer to an SQL statement, with this client's own acknowledged writes."""
+        until = time.monotonic() + (self.retry.for_s if within_s is None else within_s)
+        unreachable = self._routes.own_writes.wait(None, until)
+        stream = answer_of_one(self._asking, ticket, within_s, missing)
+        if not unreachable <= {*stream.missing}:
+            stream.close()
+            raise _unreported(unreachable)
+        return stream
 
     def tables(self) -> list[TableSummary]:
         """All tables that a daemon knows, without sizes: no daemon knows those of all."""
@@ -265,3 +274,11 @@ class ClusterConnection:
         about = COUNTS_MISSING if origin is None else SEQUENCE_MISSING
         found = self._asking.all_of(lambda one: one.origins(origin, table), about=about)
         return merging.origins([*found.by_endpoint.values()])
+
+
+def _unreported(unreachable: set[str]) -> Unavailable:
+    return Unavailable(
+        f"{', '.join(sorted(unreachable))} may have rows that this client has written and does not"
+        " report them: try again",
+        code="unavailable",
+    )
