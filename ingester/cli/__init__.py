@@ -4,13 +4,15 @@
                     ``exits``: exit codes, error lines, signals, the process's end
 
 Options are declared in ``app``, ``data_commands``, ``daemon_commands``, ``push_commands``,
-``replication_commands`` and ``offline_commands``; ``command_options`` has the shared ones. None of
-these imports pyarrow or trio, so ``--help`` is fast. A command runs in a module that is imported
-when it is called:
+``replication_commands``, ``sql_commands`` and ``offline_commands``; ``command_options`` has the
+shared ones. None of these imports pyarrow or trio, so ``--help`` is fast. A command runs in a
+module that is imported when it is called:
 
     ``serve``                                serve, config, demo
     ``tables``, ``write``                    tables and rows; ``row_numbers`` makes it repeatable
     ``query``, ``tail``                      rows; new rows as they arrive
+    ``sql``, ``sql_prompt``                  statements: ``sql_text`` divides, ``sql_names``
+                                             completes, and ``sql_answers`` answers them
     ``status``                               status of one or several daemons
     ``status_watch``, ``status_screen``      a status that refreshes, on a terminal or in a pipe
     ``daemon_actions``                       flush; stop accepting writes; change the log level

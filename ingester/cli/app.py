@@ -19,6 +19,7 @@ from .exits import USAGE, CommandFailed, end_on_signals, signals_so_far
 from .offline_commands import compact, manifest_app, publish, tokens_app
 from .push_commands import controller, pushes_app
 from .replication_commands import replication_status, replication_verify
+from .sql_commands import sql
 
 app = typer.Typer(
     name="ingester",
@@ -30,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 # These run a loop or child processes and handle signals themselves.
-_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "tail", "controller", "wal")
+_OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "tail", "controller", "wal", "sql")
 
 wal_app = typer.Typer(help="Inspect and repair the log of a stopped daemon.")
 replicate_app = typer.Typer(help="Replicate tables of another database.")
@@ -156,7 +157,7 @@ def config(
 
 
 _OF_A_DAEMON: tuple[Callable[..., None], ...] = (
-    write, create, query, tables, tail, follow, status, persist, drain, checkpoints, log_level
+    write, create, query, sql, tables, tail, follow, status, persist, drain, checkpoints, log_level
 )  # fmt: skip
 for _command in _OF_A_DAEMON:
     app.command()(asks_daemon(_command))

@@ -69,6 +69,22 @@ Insecure = Annotated[
 Filter = Annotated[
     str | None, typer.Option("--filter", help="Rows to keep, such as \"host = 'h1' and v > 3\".")
 ]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Same as --format jsonl.")]
+OutputFormat = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="table, csv, jsonl, arrow or parquet. Default: by the extension of --output, else"
+        " table.",
+    ),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output", help="Output file. It appears complete or not at all."),
+]
+AllowMissing = Annotated[
+    bool, typer.Option("--allow-missing", help="With several daemons: skip unreachable ones.")
+]
 NewColumns = Annotated[
     str | None,
     typer.Option(

@@ -3,13 +3,14 @@
 ``write``, ``create``, ``query``, ``tail``, ``follow``, ``tables`` and ``checkpoints``.
 """
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .command_options import (
     ENDPOINT,
+    AllowMissing,
+    AsJsonLines,
     Config,
     Endpoint,
     Filter,
@@ -17,6 +18,8 @@ from .command_options import (
     Json,
     Namespace,
     NewColumns,
+    OutputFile,
+    OutputFormat,
     SomeNamespace,
     SomeTable,
     TableName,
@@ -61,7 +64,6 @@ InputFormat = Annotated[
         "--input-format", help="parquet, csv, jsonl or arrow. Default: by the file's extension."
     ),
 ]
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Same as --format jsonl.")]
 
 
 # Over 60 lines: every option of a Typer command is a parameter.
@@ -236,22 +238,9 @@ def query(
         int | None,
         typer.Option("--version", help="Read exactly the files of this manifest version."),
     ] = None,
-    format_: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            help="table, csv, jsonl, arrow or parquet. Default: by the extension of --output,"
-            " else table.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", help="Output file. It appears complete or not at all."),
-    ] = None,
-    allow_missing: Annotated[
-        bool,
-        typer.Option("--allow-missing", help="With several daemons: skip unreachable ones."),
-    ] = False,
+    format_: OutputFormat = None,
+    output: OutputFile = None,
+    allow_missing: AllowMissing = False,
     endpoint: Endpoint = ENDPOINT,
     json: AsJsonLines = False,
 ) -> None:

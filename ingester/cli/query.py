@@ -2,11 +2,13 @@
 
 import csv
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 
-from ingester.client import InvalidRequest, QueryStream
+from ingester.client import InvalidRequest
 from ingester.client.filter_parser import Disjunction, parse_filter
 
 from .connecting import connect
@@ -52,17 +54,35 @@ def run_query(
     ):
         if gone := stream.snapshot.missing:
             say(f"rows that only these daemons hold are missing: {', '.join(gone)}")
-        if output is not None:
-            with appearing(output) as file:
-                rows = _copy(stream, open_sink(kind, file, stream.schema, seekable=True))
-            print_line(f"wrote {rows:,} rows to {output}", sys.stderr)
-        elif kind == "table":
-            _print_table(stream, asked.limit)
-        else:
-            to = sys.stdout.buffer
-            shown = sys.stdout.isatty()
-            _copy(stream, open_sink(kind, to, stream.schema, seekable=False, terminal=shown))
-            sys.stdout.buffer.flush()
+        batches = (batch for batch, _ in stream)
+        write_answer(stream.schema, batches, kind, output, asked.limit)
+
+
+def write_answer(
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    kind: str,
+    output: Path | None,
+    limit: int | None = None,
+    more: str = "--limit N or another --format shows more",
+) -> int:
+    """Print batches in a format, or write them to ``output``; the number of rows.
+
+    Args:
+        limit: The most rows that a table shows.
+        more: How to see rows beyond :data:`TABLE_ROWS`.
+    """
+    if output is not None:
+        with appearing(output) as file:
+            rows = _copy(batches, open_sink(kind, file, schema, seekable=True))
+        print_line(f"wrote {rows:,} rows to {output}", sys.stderr)
+        return rows
+    if kind == "table":
+        return _print_table(schema, batches, limit, more)
+    to, shown = sys.stdout.buffer, sys.stdout.isatty()
+    rows = _copy(batches, open_sink(kind, to, schema, seekable=False, terminal=shown))
+    sys.stdout.buffer.flush()
+    return rows
 
 
 def asked_columns(text: str | None) -> list[str] | None:
@@ -94,10 +114,10 @@ def asked_filter(text: str | None) -> Disjunction | None:
         raise CommandFailed(str(exc), USAGE) from exc
 
 
-def _copy(stream: QueryStream, sink: BatchSink) -> int:
+def _copy(batches: Iterable[pa.RecordBatch], sink: BatchSink) -> int:
     rows = 0
     try:
-        for batch, _ in stream:
+        for batch in batches:
             sink.write(batch)
             rows += int(batch.num_rows)
     except BaseException:
@@ -107,15 +127,15 @@ def _copy(stream: QueryStream, sink: BatchSink) -> int:
     return rows
 
 
-def _print_table(stream: QueryStream, limit: int | None) -> None:
-    sink = TableSink(stream.schema, TABLE_ROWS if limit is None else limit)
-    for batch, _ in stream:
+def _print_table(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], limit: int | None, more: str
+) -> int:
+    sink = TableSink(schema, TABLE_ROWS if limit is None else limit)
+    for batch in batches:
         sink.write(batch)
         if sink.more:
             break
     sink.finish()
     if sink.more:
-        print_line(
-            f"(the first {TABLE_ROWS:,} rows; --limit N or another --format shows more)",
-            sys.stderr,
-        )
+        print_line(f"(the first {TABLE_ROWS:,} rows; {more})", sys.stderr)
+    return sink.rows

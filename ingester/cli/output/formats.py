@@ -236,6 +236,11 @@ class TableSink:
     def finish(self) -> None:
         print_table(self._names, self._rows)
 
+    @property
+    def rows(self) -> int:
+        """The number of rows shown."""
+        return len(self._rows)
+
 
 def _escaped_cells(cells: pa.Array) -> pa.Array:
     texts = [None if text is None else escaped(text) for text in cells.to_pylist()]
