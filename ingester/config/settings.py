@@ -341,6 +341,8 @@ class SqlSettings(_Section, frozen=True, kw_only=True):
     peers: list[str] = []
     """Flight addresses of the other daemons of the same store, as ``["grpc://b:8082"]``. SQL
     queries also read the rows that these daemons buffer, with the caller's token."""
+    peers_ca: str = ""
+    """Certificate authorities (PEM) of the peers; empty for those of the system."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -153,7 +153,7 @@ class Runtime:
             target_bytes=settings.persist.target_file_bytes,
         )
         portal = Portal(before=partial(catch_up, self.wal))
-        self.sql = open_sql(shared, tables, self.query.queries, portal.call)
+        self.sql = open_sql(shared, tables, self.query.queries, portal.call, self.store_id)
         self.copies = open_copies(shared, tables, self.flush.persist, copy_options)
         self.publishing = open_publishing(shared, tables)
         self.maintenance = open_maintenance(shared, tables, self.publishing.clean_up)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import structlog
@@ -75,7 +76,7 @@ class RunningQuery:
     """A query in its worker. One thread at a time, except `end` and `is_over`.
 
     Args:
-        open_tables: returns the tables for names.
+        open_tables: returns the tables for names; may keep files in a folder meanwhile.
         check_wanted: raises ClientGone if nobody waits any more.
     """
 
@@ -83,7 +84,7 @@ class RunningQuery:
         self,
         workers: Workers,
         rules: QueryRules,
-        open_tables: Callable[[Names], QueryTables],
+        open_tables: Callable[[Names, Path], QueryTables],
         check_wanted: Callable[[], None],
     ) -> None:
         self._workers = workers
@@ -96,7 +97,7 @@ class RunningQuery:
         """Why a table could not be opened or read."""
         self.error: BaseException | None = None
         """What the query failed with."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._ended: Exception | None = None
         self.began = self._checked_at = time.monotonic()
         self._suspended_at: float | None = None
@@ -189,12 +190,12 @@ class RunningQuery:
     def _next(self) -> tuple[bytes, pa.Buffer]:
         """Serve the worker until it says something about the answer."""
         assert self.worker is not None, "the query has ended"
-        channel = self.worker.channel
+        channel, folder = self.worker.channel, self.worker.folder
         while True:
             kind, body = channel.receive(self._wait)
             if kind == b"N":
                 with self._told(channel):
-                    self._tables = self._open_tables(decode(body, type=Names))
+                    self._tables = self._open_tables(decode(body, type=Names), folder)
                     channel.send(b"T", [encode(TablesGiven(self._tables.given))])
             elif kind == b"O":
                 self._open(decode(body, type=OpenScan))

@@ -10,10 +10,11 @@ import time
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol, TypeVar
+from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import trio
@@ -28,20 +29,12 @@ from ingester.errors import (
     limit_facts,
 )
 from ingester.observability.status import SqlStatus
-from ingester.query.queries import Queries
+from ingester.query.stream import AnswerPlaces
 from ingester.sql.answer import QueryRules, RunningQuery, parameters_of, schema_of
 from ingester.sql.processes import Workers
 from ingester.sql.request import Statement, checked
-from ingester.sql.tables import QueryTables, TableFinder, folded
+from ingester.sql.tables import Asked, QueryTables, TableFinder
 from ingester.sql.wire import Names, WorkerLimits
-
-T = TypeVar("T")
-
-
-class CallLoop(Protocol):
-    """Runs a coroutine function on the event loop for a thread."""
-
-    def __call__(self, coroutine: Callable[..., Awaitable[T]], *args: object) -> T: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +73,10 @@ class SqlAnswer:
         self.query_id = query_id
         self.schema = schema
         self._query = query
+        self.daemons: list[str] = []
+        """The ids of the daemons whose buffered rows are in it."""
         self._on_close = on_close
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closed = False
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -115,20 +110,20 @@ class SqlParts:
     """The parts of a daemon that queries need.
 
     Attributes:
+        ingester_id: the daemon.
         finder: finds tables and takes snapshots.
-        queries: gives places, so that a stop waits for answers.
-        call: runs a coroutine on the loop, after everything acknowledged is applied.
+        places: gives each query a place, so that a stop waits for answers.
         spill_folder: a folder of the data directory that is deleted at the start.
         secret: see :class:`QueryRules`.
+        ended: receives the seconds of each query that has ended.
     """
 
+    ingester_id: str
     finder: TableFinder
-    queries: Queries
-    call: CallLoop
+    places: AnswerPlaces
     spill_folder: str
     secret: str
     ended: Callable[[float], object]
-    """Receives the seconds of each query that has ended."""
 
 
 @dataclass(slots=True)
@@ -137,6 +132,7 @@ class _Running:
     answer: weakref.ref[SqlAnswer] | None = None
     """Weak: a dropped answer ends its query."""
     namespaces: set[str] = field(default_factory=set)
+    daemons: set[str] = field(default_factory=set)
 
 
 class SqlEngine:
@@ -150,7 +146,8 @@ class SqlEngine:
         )
         limits = WorkerLimits(settings.memory, settings.spill, settings.threads, parts.spill_folder)
         self._workers = Workers(limits, settings.workers, settings.idle)
-        self._lock = threading.Lock()
+        # Reentrant: garbage collection inside it may free an answer, which calls `left`.
+        self._lock = threading.RLock()
         self._running: dict[str, _Running] = {}
         self._ended: Counter[str] = Counter()
         self._rows = 0
@@ -167,7 +164,7 @@ class SqlEngine:
         query = RunningQuery(
             self._workers,
             self._rules,
-            lambda names: self._tables(names, caller, with_rows=False),
+            lambda names, folder: self._tables(names, None, caller, None),
             caller.check_wanted,
         )
         try:
@@ -191,14 +188,14 @@ class SqlEngine:
             as :meth:`describe`
         """
         self._check_available()
-        name = query_id or uuid.uuid4().hex
-        places = self._parts.queries.places
+        name = query_id if query_id and query_id not in self._running else uuid.uuid4().hex
+        places = self._parts.places
         places.take("query", statement.namespace or "")
         try:
             query = RunningQuery(
                 self._workers,
                 self._rules,
-                lambda names: self._tables(names, caller, with_rows=True, query_id=name),
+                lambda names, folder: self._tables(names, folder, caller, running),
                 caller.check_wanted,
             )
         except BaseException:
@@ -223,6 +220,7 @@ class SqlEngine:
             left()
             raise
         answer = SqlAnswer(name, schema, query, left)
+        answer.daemons = sorted(running.daemons)
         running.answer = weakref.ref(answer)
         return answer
 
@@ -284,33 +282,21 @@ class SqlEngine:
             )
 
     def _tables(
-        self, names: Names, caller: SqlCaller, *, with_rows: bool, query_id: str = ""
+        self, names: Names, folder: Path | None, caller: SqlCaller, running: _Running | None
     ) -> QueryTables:
         """Return the tables that a statement names. In the thread of the query."""
-        finder, call = self._parts.finder, self._parts.call
-        found = call(finder.snapshots, names.tables, caller.may_read)
-        tables = QueryTables(snapshots=[snapshot for _, _, snapshot in found])
+        asked = Asked(names, caller.may_read, caller.authorization, caller.check_wanted, folder)
+        tables = self._parts.finder.open(asked)
         try:
-            self._count(query_id, {named.key[0] for named, _, _ in found})
-            for named, table, snapshot in found:
-                if with_rows:
-                    given = finder.split(named, table, snapshot, tables)
-                else:
-                    given = finder.without_rows(named, snapshot.definition.schema)
-                tables.given.append(given)
-            if names.everything:
-                known = {folded(given.namespace, given.name) for given in tables.given}
-                for given in call(finder.everything, caller.may_read):
-                    # Of tables whose names differ only in case, the catalogue shows one.
-                    if (name := folded(given.namespace, given.name)) not in known:
-                        known.add(name)
-                        tables.given.append(given)
+            if running is not None:
+                self._count(running, tables.namespaces)
+                running.daemons = tables.daemons | {self._parts.ingester_id}
         except BaseException:
             tables.close()
             raise
         return tables
 
-    def _count(self, query_id: str, namespaces: set[str]) -> None:
+    def _count(self, running: _Running, namespaces: set[str]) -> None:
         """Count a query with its namespaces.
 
         Raises:
@@ -318,9 +304,6 @@ class SqlEngine:
         """
         most = self._settings.max_per_namespace
         with self._lock:
-            running = self._running.get(query_id)
-            if running is None:
-                return
             used = Counter(name for each in self._running.values() for name in each.namespaces)
             for namespace in namespaces:
                 if used[namespace] >= most:

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from ingester.query.queries import Queries
-from ingester.sql.engine import CallLoop, SqlEngine, SqlParts
-from ingester.sql.tables import TableFinder
+from ingester.sql.engine import SqlEngine, SqlParts
+from ingester.sql.peers import Peers
+from ingester.sql.sources import SnapshotReader
+from ingester.sql.tables import CallLoop, Here, TableFinder
 from ingester.tables.opening import Shared, TableParts
 
 _LOCAL = "file://"
 
 
-def open_sql(shared: Shared, tables: TableParts, queries: Queries, call: CallLoop) -> SqlEngine:
+def open_sql(
+    shared: Shared, tables: TableParts, queries: Queries, call: CallLoop, store_id: str
+) -> SqlEngine:
     """Return the engine; it starts no process before the first query.
 
     Args:
         call: runs a coroutine on the loop, after everything acknowledged is applied.
+        store_id: the id in the store's mark.
     """
     settings, url = shared.settings, shared.store.url
     root = url.removeprefix(_LOCAL) if url.startswith(_LOCAL) else None
-    finder = TableFinder(tables.catalog, queries, lambda: tables.tree.applied_seq, root)
-    folder = str(settings.data_dir.absolute() / "sql")
-    secret = f"{root}/" if root else ""
-    parts = SqlParts(finder, queries, call, folder, secret, shared.metrics.sql_ended)
+    here = Here(shared.writer.ingester_id, lambda: tables.tree.applied_seq, call)
+    reader = SnapshotReader(queries, root)
+    peers = Peers(settings.sql, settings.tls, store_id)
+    parts = SqlParts(
+        here.ingester_id,
+        TableFinder(here, tables.catalog, queries, reader, peers),
+        queries.places,
+        str(settings.data_dir.absolute() / "sql"),
+        f"{root}/" if root else "",
+        shared.metrics.sql_ended,
+    )
     return SqlEngine(settings.sql, settings.query.client_timeout, parts)

@@ -1,42 +1,56 @@
-"""The tables of one query: one snapshot of all of them, and how the worker reads each.
+"""The tables of one query: one snapshot of all of them.
 
-    names ─▶ open and refresh ─▶ snapshots, in one step of the loop ─▶ files that the worker reads
-                                                                      itself, and sources
+    names ─▶ open and refresh ─▶ snapshots, in one step of the loop ─▶ `sources`
+                                                                   └▶ `peers`, for each table
 
-A local file whose types DuckDB reads exactly is read by the worker. Everything else is a source:
-buffered rows, files in other stores, tables with more than :data:`NATIVE_FILES` files, where the
-manifest leaves out most of them before any is opened, and nanoseconds with a zone.
+With ``sql.peers`` the newest version is read first, and a snapshot is repeated if rows of an origin
+moved between daemons meanwhile.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ingester.buffer import TableBuffer
-from ingester.errors import BadRequest, UnknownTable
-from ingester.query.fair_scheduler import CpuAccount
+from ingester.errors import BadRequest, Refused, UnknownTable
 from ingester.query.queries import Queries
-from ingester.query.read_context import Selection
-from ingester.query.reader import PartReader
 from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
-from ingester.query.stream import AnswerStream
-from ingester.query.ticket import Ticket
-from ingester.schema.align import projected
-from ingester.sql.wire import NativeFiles, TableGiven
+from ingester.sql.peers import Peers, Tail
+from ingester.sql.sources import SnapshotReader, Source, encoded
+from ingester.sql.wire import Names, TableGiven
 from ingester.tables.catalog import Catalog
-from persist.manifest import Add, version_folder
-from persist.parquet.reading import DataFile
+from persist.manifest import live_owner
 from persist.table import TableKey
 
-NATIVE_FILES = 1000
+T = TypeVar("T")
+ATTEMPTS = 6
 _VERSIONED = re.compile(r"(?P<table>.+)@v(?P<version>[0-9]{1,18})", re.DOTALL)
 MayRead = Callable[[str], bool]
+
+
+class CallLoop(Protocol):
+    """Runs a coroutine function on the event loop for a thread."""
+
+    def __call__(self, coroutine: Callable[..., Awaitable[T]], *args: object) -> T: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This daemon.
+
+    Attributes:
+        ingester_id: its name.
+        applied_seq: returns up to where everything is in buffers.
+        call: runs a coroutine on the loop, after everything acknowledged is applied.
+    """
+
+    ingester_id: str
+    applied_seq: Callable[[], int]
+    call: CallLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +68,36 @@ class Named:
     version: int | None
 
 
+class Taken(NamedTuple):
+    """The snapshot of a table.
+
+    Attributes:
+        moved: the version since which rows of an origin may have moved between daemons.
+        owner: the daemon that takes a keyed table's writes; None without one.
+    """
+
+    named: Named
+    snapshot: Snapshot
+    moved: int
+    owner: str | None
+
+
 @dataclass(slots=True)
 class QueryTables:
-    """The snapshots of a query. Must be closed."""
+    """The tables of a query. Must be closed.
+
+    Attributes:
+        given: the tables as the worker gets them.
+        sources: by number.
+        namespaces: the namespaces that the query reads.
+        daemons: the daemons whose buffers were read.
+    """
 
     given: list[TableGiven] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
-
-    @property
-    def namespaces(self) -> set[str]:
-        """The namespaces that the query reads."""
-        return {given.namespace for given in self.given}
+    namespaces: set[str] = field(default_factory=set)
+    daemons: set[str] = field(default_factory=set)
 
     def close(self) -> None:
         """Release the snapshots. Thread-safe and idempotent."""
@@ -73,90 +105,123 @@ class QueryTables:
             snapshot.close()
 
 
-class Source:
-    """Rows of a table's snapshot that the worker reads through the daemon.
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a query asks for.
 
-    Args:
-        snapshot: has the files and pins of this source only.
-        changes: whether the rows say in ``_op`` what happened to their key.
+    Attributes:
+        names: the names in its statement.
+        may_read: returns whether its caller may read a namespace.
+        authorization: the caller's header, for peers.
+        check_wanted: raises if nobody waits for the answer any more.
+        folder: where copies of peers' rows go, deleted after the query; None to read no rows.
     """
 
-    def __init__(
-        self, queries: Queries, table: TableKey, snapshot: Snapshot, *, changes: bool = False
-    ) -> None:
-        self._queries = queries
-        self._table = table
-        self._snapshot = snapshot
-        self._changes = changes
-
-    def read(
-        self,
-        columns: list[str],
-        filter_: list[list[list[Any]]] | None,
-        check_wanted: Callable[[], None],
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the matching rows in these columns; close it if not read to its end.
-
-        Raises:
-            BadRequest, StoreUnreachable, InternalFailure
-        """
-        snapshot = dataclasses.replace(
-            self._snapshot,
-            pins={
-                key: tuple(pin.again() for pin in pins) for key, pins in self._snapshot.pins.items()
-            },
-        )
-        try:
-            account = CpuAccount(self._table[0], check_wanted=check_wanted)
-            selection = self._selection(columns, filter_, account)
-            groups = self._queries.row_groups
-            reader = PartReader(snapshot, selection, groups, self._table, account)
-        except BaseException:
-            snapshot.close()
-            raise
-        for part in AnswerStream(self._table, reader, on_close=lambda stream: None):
-            yield part.batch.select(columns) if self._changes else part.batch
-
-    def _selection(
-        self, columns: list[str], filter_: list[list[list[Any]]] | None, account: CpuAccount
-    ) -> Selection:
-        ticket = Ticket(*self._table, columns=columns, filter=None if self._changes else filter_)
-        if not self._changes:
-            return self._queries.selection(self._snapshot.definition, ticket, account)
-        ticket = Ticket(*self._table, columns=[name for name in columns if name != "_op"])
-        plain = self._queries.selection(self._snapshot.definition, ticket, account)
-        schema = projected(self._snapshot.definition.schema, ticket.columns, True)
-        return plain._replace(schema=schema, marks_operations=True)
+    names: Names
+    may_read: MayRead
+    authorization: str
+    check_wanted: Callable[[], None]
+    folder: Path | None
 
 
 class TableFinder:
-    """Finds tables by the names in statements, and takes their snapshots.
-
-    Args:
-        root: the folder of a local store; None for other stores.
-    """
+    """Finds tables by the names in statements, and takes their snapshots."""
 
     def __init__(
-        self, catalog: Catalog, queries: Queries, applied_seq: Callable[[], int], root: str | None
+        self, here: Here, catalog: Catalog, queries: Queries, reader: SnapshotReader, peers: Peers
     ) -> None:
+        self._here = here
         self._catalog = catalog
         self._queries = queries
-        self._applied_seq = applied_seq
-        self._root = root
+        self._reader = reader
+        self._peers = peers
 
-    async def snapshots(
-        self, names: Sequence[tuple[str, str]], may_read: MayRead
-    ) -> list[tuple[Named, TableBuffer, Snapshot]]:
-        """Return one snapshot of all tables that exist and may be read. On the loop.
+    def open(self, asked: Asked) -> QueryTables:
+        """Return the tables that a statement names, as far as they exist and may be read.
 
         Raises:
             BadRequest: a version is not kept, or a name is ambiguous.
-            StoreUnreachable: a table is not loaded and the store cannot be reached.
+            Refused: the store or a peer cannot be reached.
         """
+        tables = self._described(asked) if asked.folder is None else self._with_rows(asked)
+        if asked.names.everything:
+            known = {folded(given.namespace, given.name) for given in tables.given}
+            for given in self._here.call(self._everything, asked.may_read):
+                # Of tables whose names differ only in case, the catalogue shows one.
+                if (name := folded(given.namespace, given.name)) not in known:
+                    known.add(name)
+                    tables.given.append(given)
+        return tables
+
+    def _described(self, asked: Asked) -> QueryTables:
+        tables = QueryTables()
+        for taken in self._here.call(self._snapshots, asked):
+            taken.snapshot.close()
+            schema = encoded(taken.snapshot.definition.schema)
+            tables.given.append(_without_rows(taken.named.spelled, schema))
+        return tables
+
+    def _with_rows(self, asked: Asked) -> QueryTables:
+        for _ in range(ATTEMPTS):
+            found = self._here.call(self._snapshots, asked)
+            tables = QueryTables(snapshots=[taken.snapshot for taken in found])
+            try:
+                if all(self._add(asked, taken, tables) for taken in found):
+                    return tables
+            except BaseException:
+                tables.close()
+                raise
+            tables.close()
+        raise Refused("origins kept moving between daemons: try again", retry_after_s=1.0)
+
+    def _add(self, asked: Asked, taken: Taken, tables: QueryTables) -> bool:
+        """Add a table; return False if its snapshots do not fit together."""
+        named, snapshot = taken.named, taken.snapshot
+        assert asked.folder is not None
+        tables.namespaces.add(named.key[0])
+        given = self._reader.given(named.spelled, named.key, snapshot, tables.sources)
+        tables.given.append(given)
+        if named.version is not None or not self._peers:
+            return True
+        tails = self._peers.tails(
+            named.key, snapshot, asked.authorization, asked.folder, asked.check_wanted
+        )
+        if max([taken.moved, *(tail.taken_version for tail in tails)]) > snapshot.version:
+            return False
+        tables.daemons |= {tail.ingester_id for tail in tails}
+        if snapshot.definition.keyed:
+            self._use_owner(taken, tails, given, tables)
+            return True
+        for tail in tails:
+            if tail.rows is not None:
+                given.copies.append(len(tables.sources))
+                tables.sources.append(tail.rows)
+        return True
+
+    def _use_owner(
+        self, taken: Taken, tails: list[Tail], given: TableGiven, tables: QueryTables
+    ) -> None:
+        """Read a keyed table's changes at its owner, which alone has rows that are in no file."""
+        if taken.owner in (None, self._here.ingester_id):
+            return
+        owners = [tail for tail in tails if tail.ingester_id == taken.owner]
+        if not owners:
+            raise Refused(
+                f"daemon {taken.owner!r} takes the writes of {'.'.join(taken.named.key)} and is not"
+                " among sql.peers: add its address",
+                retry_after_s=5.0,
+            )
+        given.changes.clear()
+        if owners[0].rows is not None:
+            given.changes.append(len(tables.sources))
+            tables.sources.append(owners[0].rows)
+
+    async def _snapshots(self, asked: Asked) -> list[Taken]:
+        """Return one snapshot of all tables. On the loop."""
         found: list[tuple[Named, TableBuffer, Any]] = []
         seen: dict[tuple[str, str], Named] = {}
-        for namespace, name in names:
-            named = await self._find(namespace, name, may_read)
+        for namespace, name in asked.names.tables:
+            named = await self._find(namespace, name, asked.may_read)
             if named is None:
                 continue
             before = seen.setdefault(folded(namespace, name), named)
@@ -171,22 +236,28 @@ class TableFinder:
             state = None
             if named.version is not None:
                 state = await self._queries.version_tail.files(table, named.version)
+            elif self._peers:
+                await self._catalog.refresh(table, -1.0)
             else:
                 await self._queries.refresh(table)
             found.append((named, table, state))
         # Atomic: no await until all snapshots are taken, so they are of one moment.
-        return [
-            (
-                named,
-                table,
-                snapshot_all(table, self._applied_seq)
-                if state is None
-                else snapshot_version(state, self._applied_seq()),
-            )
-            for named, table, state in found
-        ]
+        return [self._taken(*each) for each in found]
 
-    async def everything(self, may_read: MayRead) -> list[TableGiven]:
+    def _taken(self, named: Named, table: TableBuffer, state: Any) -> Taken:
+        applied = self._here.applied_seq
+        if state is not None:
+            return Taken(named, snapshot_version(state, applied()), 0, None)
+        table_version, moved = table.moved
+        owner = live_owner(table.state)
+        return Taken(
+            named,
+            snapshot_all(table, applied),
+            moved if table_version == table.state.table_version else 0,
+            None if owner is None else owner.ingester_id,
+        )
+
+    async def _everything(self, may_read: MayRead) -> list[TableGiven]:
         """Return all tables that may be read, without rows. On the loop."""
         found = []
         for key in await self._catalog.names():
@@ -196,64 +267,8 @@ class TableFinder:
                 table = await self._catalog.open(*key)
             except UnknownTable:
                 continue  # dropped meanwhile
-            found.append(self.without_rows(Named(key, key, None), table.definition.schema))
+            found.append(_without_rows(key, encoded(table.definition.schema)))
         return found
-
-    def without_rows(self, named: Named, schema: pa.Schema) -> TableGiven:
-        """Return a table for a query that is only described."""
-        return TableGiven(*named.spelled, _encoded(schema), [], [], [], [])
-
-    def split(
-        self, named: Named, table: TableBuffer, snapshot: Snapshot, tables: QueryTables
-    ) -> TableGiven:
-        """Decide how the worker reads each part of a snapshot. Runs in a thread.
-
-        Args:
-            tables: receives the sources.
-        """
-        definition = snapshot.definition
-        files = [add for _, adds in snapshot.files for add in adds]
-        native, others = self._native(table.key, snapshot, files)
-
-        def source(kept: list[Add], pins: dict[Any, Any], *, changes: bool = False) -> list[int]:
-            if not kept and not any(pins.values()):
-                return []
-            groups: dict[Any, list[Add]] = {}
-            for add in kept:
-                groups.setdefault(add.partition, []).append(add)
-            own = dataclasses.replace(snapshot, files=list(groups.items()), pins=pins)
-            tables.sources.append(Source(self._queries, table.key, own, changes=changes))
-            return [len(tables.sources) - 1]
-
-        pins = {key: tuple(p for p in some if p.rows) for key, some in snapshot.pins.items()}
-        keyed = definition.keyed
-        rows = source(others, {} if keyed else pins)
-        changes = source([], pins, changes=True) if keyed else []
-        key = list(definition.primary_key)
-        return TableGiven(*named.spelled, _encoded(definition.schema), key, native, rows, changes)
-
-    def _native(
-        self, table: TableKey, snapshot: Snapshot, files: list[Add]
-    ) -> tuple[list[NativeFiles], list[Add]]:
-        """Return the files that the worker reads itself by their shape, and the others."""
-        schema = snapshot.definition.schema
-        if self._root is None or len(files) > NATIVE_FILES:
-            return [], files
-        if not all(is_exact(column.type) for column in schema):
-            return [], files
-        folder = version_folder(*table, snapshot.table_version)
-        shapes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]] = {}
-        others = []
-        for add in files:
-            footer = self._queries.row_groups.footer(DataFile.of(add, folder))
-            own = footer.schema.to_arrow_schema()
-            if not all(is_exact(column.type) for column in own):
-                others.append(add)
-                continue
-            path = f"{self._root}/{folder}/{add.path}"
-            shapes.setdefault(_shape(own, schema), []).append(path)
-        native = [NativeFiles(paths, list(m), list(n)) for (m, n), paths in shapes.items()]
-        return native, others
 
     async def _find(self, namespace: str, name: str, may_read: MayRead) -> Named | None:
         spelled, version = (namespace, name), None
@@ -281,32 +296,10 @@ class TableFinder:
         return Named(similar[0], spelled, version) if similar else None
 
 
+def _without_rows(spelled: tuple[str, str], schema: bytes) -> TableGiven:
+    return TableGiven(*spelled, schema, [], [], [], [], [])
+
+
 def folded(namespace: str, name: str) -> tuple[str, str]:
     """Return a name as SQL compares it: names of tables are ASCII."""
     return namespace.lower(), name.lower()
-
-
-def is_exact(type_: pa.DataType) -> bool:
-    """Return whether DuckDB reads a Parquet column of this type without a change of values."""
-    if pa.types.is_timestamp(type_):
-        return type_.unit != "ns" or type_.tz is None
-    if pa.types.is_nested(type_):
-        return all(is_exact(type_.field(place).type) for place in range(type_.num_fields))
-    return True
-
-
-def _shape(own: pa.Schema, table: pa.Schema) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that a file lacks, and those of another type."""
-    missing = [column.name for column in table if own.get_field_index(column.name) < 0]
-    differing = [
-        column.name
-        for column in table
-        if column.name not in missing and own.field(column.name).type != column.type
-    ]
-    return tuple(missing), tuple(differing)
-
-
-def _encoded(schema: pa.Schema) -> bytes:
-    plain = pa.schema([column.remove_metadata() for column in schema])
-    encoded: bytes = plain.serialize().to_pybytes()
-    return encoded

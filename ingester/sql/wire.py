@@ -84,7 +84,9 @@ class TableGiven(msgspec.Struct, frozen=True):
         key: the primary key; empty without one.
         files: files that the worker reads itself.
         rows: sources whose rows belong to the table.
-        changes: sources with ``_op`` that replace and delete rows of a keyed table's files.
+        copies: the same, but they take no filter.
+        changes: sources with ``_op`` that replace and delete rows of a keyed table's files. They
+            take no filter either, as it would hide deletions.
     """
 
     namespace: str
@@ -93,6 +95,7 @@ class TableGiven(msgspec.Struct, frozen=True):
     key: list[str]
     files: list[NativeFiles]
     rows: list[int]
+    copies: list[int]
     changes: list[int]
 
 

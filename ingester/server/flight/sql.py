@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import pyarrow as pa
 import pyarrow.flight as fl
 
@@ -101,7 +102,12 @@ def answer_statement(
     except BaseException:
         answer.close()
         raise
-    schema = answer.schema.with_metadata({"query_id": answer.query_id, "store": services.store_id})
+    told = {
+        "query_id": answer.query_id,
+        "store": services.store_id,
+        "parts": msgspec.json.encode(answer.daemons),
+    }
+    schema = answer.schema.with_metadata(told)
     return fl.GeneratorStream(schema, _batches(context, services, answer))
 
 

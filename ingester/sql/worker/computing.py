@@ -30,7 +30,7 @@ from ingester.sql.worker.database import lock, use_namespace
 from ingester.sql.worker.parameters import parameter_schema
 from ingester.sql.worker.sources import Source
 from ingester.sql.worker.statement import BadStatement, Parsed, parse
-from ingester.sql.worker.views import CATALOG, create_view, empty_view, quoted, source_name
+from ingester.sql.worker.views import CATALOG, create_view, quoted, source_name
 
 ROWS = 2048
 """Rows that DuckDB hands over at a time, its own unit."""
@@ -145,7 +145,7 @@ def _create(
     schema = pa.ipc.read_schema(pa.py_buffer(table.schema))
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(CATALOG)}.{quoted(table.namespace)}")
     types = _types(connection, schema)
-    for source in (*table.rows, *table.changes):
+    for source in (*table.rows, *table.copies, *table.changes):
         own = schema
         if source in table.changes:
             fields = [field.with_nullable(True) for field in schema]
@@ -161,8 +161,7 @@ def _create(
             return scans.read(source, own, columns, filter_)
 
         connection.register(source_name(source), Source(own, open_scan))
-    make = create_view if table.files or table.rows or table.changes else empty_view
-    connection.execute(make(table, types))
+    connection.execute(create_view(table, types))
     return types
 
 

@@ -39,16 +39,12 @@ def create_view(table: TableGiven, types: Mapping[str, str]) -> str:
     return f"CREATE VIEW {name} AS {_rows(table, types)}"
 
 
-def empty_view(table: TableGiven, types: Mapping[str, str]) -> str:
-    """Return the statement that creates a view with the columns and without rows."""
-    name = f"{quoted(CATALOG)}.{quoted(table.namespace)}.{quoted(table.name)}"
-    return f"CREATE VIEW {name} AS {_nothing(types)}"
-
-
 def _rows(table: TableGiven, types: Mapping[str, str]) -> str:
     columns = ", ".join(map(quoted, types))
     parts = [_native(files, types) for files in table.files]
-    parts += [f"SELECT {columns} FROM {source_name(source)}" for source in table.rows]
+    parts += [
+        f"SELECT {columns} FROM {source_name(source)}" for source in (*table.rows, *table.copies)
+    ]
     if table.changes and parts:
         parts = [_unchanged(" UNION ALL ".join(parts), table.key, columns, table.changes)]
     parts += [
