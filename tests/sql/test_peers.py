@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.flight as fl
@@ -31,7 +31,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
     daemons = []
     try:
         for place, name in enumerate("ab"):
-            settings: dict[str, object] = {
+            settings: dict[str, Any] = {
                 "id": name,
                 "store": store,
                 "sql__peers": json.dumps([f"grpc://127.0.0.1:{ports[1 - place]}"]),
