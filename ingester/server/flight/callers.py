@@ -42,8 +42,9 @@ from ingester.tables.origin_lookup import KnownOrigins
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace, Traces
 
-CALLER, TRACE = "caller", "trace"
+CALLER, TRACE, HEADERS = "caller", "trace", "headers"
 """The names of the middleware."""
+SESSION_HEADERS: tuple[str, ...] = ("cookie", "schema")
 _AT_ONCE = {
     fl.FlightMethod.HANDSHAKE: "handshake",
     fl.FlightMethod.DO_PUT: "put",
@@ -116,9 +117,25 @@ class TracingMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         return _CallMiddleware(self._traces.call(*said))
 
 
+class _HeldHeaders(fl.ServerMiddleware):  # type: ignore[misc]
+    """Headers of a call, for its handler."""
+
+    def __init__(self, found: dict[str, list[str]]) -> None:
+        self.found = found
+
+
+class HeadersMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Keeps the headers by which Flight SQL clients name a default namespace."""
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _HeldHeaders | None:
+        """Keep the call's headers, if it has any of these."""
+        found = {name: headers[name] for name in SESSION_HEADERS if name in headers}
+        return _HeldHeaders(found) if found else None
+
+
 def middleware(services: Services) -> dict[str, Any]:
-    """Return the middleware of a server; empty without tokens and without tracing."""
-    found: dict[str, Any] = {}
+    """Return the middleware of a server."""
+    found: dict[str, Any] = {HEADERS: HeadersMiddleware()}
     if services.access.enabled:
         found[CALLER] = CallerMiddleware(services.access, services.metrics.refused)
     if services.traces is not None:
@@ -138,6 +155,13 @@ def permit_of(context: Any, access: Access, asked: str) -> Permit:
     permit: Permit = found
     permit.peer = context.peer()
     return permit
+
+
+def headers_of(context: Any) -> dict[str, list[str]]:
+    """Return the values of the call's headers ``cookie`` and ``schema``."""
+    held = context.get_middleware(HEADERS)
+    found: dict[str, list[str]] = {} if held is None else held.found
+    return found
 
 
 def trace_of(context: Any, traces: Traces | None) -> CallTrace | None:

@@ -2,7 +2,7 @@
 
     a descriptor's command, a ticket, an action ─▶ ``messages`` (decoding) ─▶ ``dispatch``
         statements     ─▶ ``statements`` ─▶ the SQL engine, by ``flight.sql``
-        metadata       ─▶ ``catalog`` (namespaces, tables, keys), ``sql_info``, ``type_info``
+        metadata       ─▶ ``metadata`` (namespaces, tables, keys), ``sql_info``, ``type_info``
         rows to write  ─▶ ``ingest``
         default namespace of a connection: ``sessions``
 

@@ -18,9 +18,12 @@ import pyarrow.flight as fl
 
 from ingester.errors import BadRequest, NotAvailable
 from ingester.server.flight.put_messages import PutLimits
+from ingester.server.flight.refusals import refusals
 from ingester.server.flight.sql import SqlCall
+from ingester.server.flight_sql import sessions
 from ingester.server.flight_sql.ingest import Ingests, parse_ingest
 from ingester.server.flight_sql.messages import is_flight_sql, unpacked
+from ingester.server.flight_sql.metadata import QUESTIONS, Batches, Metadata
 from ingester.server.flight_sql.statements import Statements
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -37,8 +40,14 @@ _UNSUPPORTED_ACTIONS = {
 SQL_ACTIONS: Mapping[str, str] = {
     "CreatePreparedStatement": "Prepare an SQL statement",
     "ClosePreparedStatement": "Close a prepared statement",
+    "CancelFlightInfo": "End an SQL query",
+    "CancelQuery": "End an SQL query; the older form of CancelFlightInfo",
+    "SetSessionOptions": "Set the default namespace of a session",
+    "GetSessionOptions": "Return the options of a session",
+    "CloseSession": "Reset the options of a session",
 }
 """The actions by name, with their descriptions."""
+_QUERIES = ("CommandStatementQuery", "CommandPreparedStatementQuery")
 _WRITES = ("CommandStatementUpdate", "CommandPreparedStatementUpdate")
 
 
@@ -47,10 +56,17 @@ class FlightSql:
 
     def __init__(self, services: Services, portal: Portal, limits: PutLimits) -> None:
         self._ingests = Ingests(portal, services, limits)
+        self._services = services
         self._statements = Statements(services)
+        self._metadata = Metadata(services, portal)
         self._run: dict[str, Callable[[SqlCall, bytes], list[bytes]]] = {
             "CreatePreparedStatement": self._statements.prepare,
             "ClosePreparedStatement": self._statements.close,
+            "CancelFlightInfo": self._statements.cancel,
+            "CancelQuery": self._statements.cancel_query,
+            "SetSessionOptions": sessions.set_options,
+            "GetSessionOptions": sessions.get_options,
+            "CloseSession": sessions.close,
         }
         self.actions = SQL_ACTIONS
 
@@ -62,24 +78,35 @@ class FlightSql:
         """Answer GetFlightInfo. Raises NotAvailable for an unknown command."""
         call.permit.require("info sql")
         command = unpacked(descriptor.command)
-        if command.name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
+        if command.name in _QUERIES:
             return self._statements.info(call, command, descriptor)
-        raise unsupported(command.name)
+        if command.name not in QUESTIONS:
+            raise unsupported(command.name)
+        if command.name == "CommandGetSqlInfo":
+            sessions.show_cookie(call.context)
+        endpoint = fl.FlightEndpoint(descriptor.command, [])
+        return fl.FlightInfo(self._metadata.schema(command), descriptor, [endpoint])
 
     def schema(self, call: SqlCall, command: bytes) -> pa.Schema:
         """Answer GetSchema. Raises NotAvailable for an unknown command."""
         call.permit.require("schema sql")
         found = unpacked(command)
-        if found.name in ("CommandStatementQuery", "CommandPreparedStatementQuery"):
+        if found.name in _QUERIES:
             return self._statements.schema(call, found)
-        raise unsupported(found.name)
+        if found.name not in QUESTIONS:
+            raise unsupported(found.name)
+        return self._metadata.schema(found)
 
     def get(self, call: SqlCall, ticket: bytes) -> fl.FlightDataStream:
         """Answer DoGet. Raises NotAvailable for an unknown ticket."""
         found = unpacked(ticket)
         if found.name in ("TicketStatementQuery", "CommandPreparedStatementQuery"):
             return self._statements.get(call, found)
-        raise unsupported(found.name)
+        if found.name not in QUESTIONS:
+            raise unsupported(found.name)
+        call.permit.require("get sql")
+        batches = self._refused(call, self._metadata.batches(call, found))
+        return fl.GeneratorStream(self._metadata.schema(found), batches)
 
     def put(self, call: SqlCall, command: bytes, reader: Any, writer: Any) -> None:
         """Serve a DoPut stream. Raises NotAvailable for an unknown command."""
@@ -107,6 +134,13 @@ class FlightSql:
             raise unsupported(name)
         call.permit.require(f"action {name}")
         return self._run[name](call, body)
+
+    def _refused(self, call: SqlCall, batches: Batches) -> Batches:
+        metrics = self._services.metrics
+        with refusals(call.context, metrics.refused, metrics.client_gone, metrics.limit_refused):
+            for batch in batches:
+                call.permit.renew()
+                yield batch
 
 
 def unsupported(name: str) -> NotAvailable:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.errors import BadRequest, NotAvailable, Refused
-from ingester.protobuf import bytes_field
+from ingester.protobuf import bytes_field, varint_field
 from ingester.server.flight.callers import permitted
 from ingester.server.flight.put_messages import batch_of, next_chunk, send_answer
 from ingester.server.flight.sql import SqlCall, answer_statement, sql_caller
@@ -33,11 +33,15 @@ from ingester.server.flight_sql.messages import (
     prepared_result,
     schema_digest,
     statement_request,
+    tickets_of,
     unpacked,
 )
+from ingester.server.flight_sql.sessions import default_namespace
 from ingester.server.services import Services
 from ingester.sql.engine import Described
 from ingester.sql.request import Statement, checked
+
+_CANCELLED, _NOT_CANCELLABLE = 1, 3
 
 
 class Statements:
@@ -87,7 +91,7 @@ class Statements:
 
     def prepare(self, call: SqlCall, body: bytes) -> list[bytes]:
         """Return the handle of a statement, the schemas of its answer and its parameters."""
-        statement = self._statement(unpacked(body))
+        statement = self._statement(call, unpacked(body))
         described = self._describe(call, statement)
         parameters = _bindable(described.parameters)
         return [prepared_result(Handle(statement), described.schema, parameters)]
@@ -96,6 +100,28 @@ class Statements:
         """Check the handle; there is nothing to close."""
         handle_of(unpacked(body).blob(1))
         return []
+
+    def cancel(self, call: SqlCall, body: bytes) -> list[bytes]:
+        """Answer CancelFlightInfo: end the query of a FlightInfo.
+
+        The query ends only for the caller that has started it, and for callers that may read
+        everything. For others it is like one that has ended.
+        """
+        return [varint_field(1, self._cancel(call, Message("CancelFlightInfo", body).blob(1)))]
+
+    def cancel_query(self, call: SqlCall, body: bytes) -> list[bytes]:
+        """Answer CancelQuery, the older form of CancelFlightInfo."""
+        status = self._cancel(call, unpacked(body).blob(1))
+        return [packed("ActionCancelQueryResult", varint_field(1, status))]
+
+    def _cancel(self, call: SqlCall, info: bytes) -> int:
+        reads_everything = call.permit.sees("action CancelFlightInfo") is None
+        ended = False
+        for ticket in tickets_of(info):
+            query_id = handle_of(unpacked(ticket).blob(1)).query_id
+            if reads_everything or is_query_of(call, query_id):
+                ended |= self._services.sql.cancel(query_id)
+        return _CANCELLED if ended else _NOT_CANCELLABLE
 
     def bind(self, call: SqlCall, command: Message, reader: Any, writer: Any) -> None:
         """Read one row of parameters, and answer with a handle that has it."""
@@ -121,13 +147,13 @@ class Statements:
     def _handle(self, call: SqlCall, command: Message) -> Handle:
         if command.name == "CommandPreparedStatementQuery":
             return handle_of(command.blob(1))
-        return Handle(self._statement(command))
+        return Handle(self._statement(call, command))
 
-    def _statement(self, message: Message) -> Statement:
+    def _statement(self, call: SqlCall, message: Message) -> Statement:
         request = statement_request(message)
         if request.in_transaction:
             raise NotAvailable("Flight SQL: transactions are not supported")
-        return checked(Statement(request.text, None))
+        return checked(Statement(request.text, default_namespace(call.context)))
 
     def _describe(self, call: SqlCall, statement: Statement) -> Described:
         caller = sql_caller(call.context, self._services.access, call.permit)
