@@ -21,6 +21,7 @@ import trio
 
 from ingester.config.settings import SqlSettings
 from ingester.errors import (
+    BadRequest,
     ClientGone,
     NotAvailable,
     Stopping,
@@ -131,6 +132,7 @@ class _Running:
     query: RunningQuery
     answer: weakref.ref[SqlAnswer] | None = None
     """Weak: a dropped answer ends its query."""
+    cancelled: bool = False
     namespaces: set[str] = field(default_factory=set)
     daemons: set[str] = field(default_factory=set)
 
@@ -205,7 +207,8 @@ class SqlEngine:
         def left() -> None:
             with self._lock:
                 self._running.pop(name, None)
-                self._ended[_outcome(query.error)] += 1
+                outcome = "cancelled" if running.cancelled else _outcome(query.error)
+                self._ended[outcome] += 1
                 self._rows += query.rows
             places.leave("query", statement.namespace or "")
             self._parts.ended(time.monotonic() - query.began)
@@ -230,7 +233,9 @@ class SqlEngine:
             running = self._running.get(query_id)
         if running is None:
             return False
-        _end(running, ClientGone("the query was cancelled"))
+        running.cancelled = True
+        # Not ClientGone: pyarrow makes a KeyboardInterrupt of CANCELLED in a client's main thread.
+        _end(running, BadRequest("the query was cancelled"))
         return True
 
     def statistics(self) -> SqlStatus:

@@ -133,7 +133,7 @@ class Statements:
                 if batch.num_rows == 0:
                     continue
                 if row is not None:
-                    raise BadRequest("the parameters have more rows than one: run one row a time")
+                    raise BadRequest("the parameters have several rows; a query takes exactly one")
                 row = batch
             bound = checked(replace(handle.statement, parameters=row))
             encoded = Handle(bound).encoded()

@@ -82,6 +82,7 @@ _TYPES = [
     _time("TIMESTAMP", 26, 3, 6),
     _time("TIMESTAMP_NS", 29, 3, 9),
     _time("TIMESTAMP WITH TIME ZONE", 32, 5, 6),
+    _time("TIMESTAMPTZ_NS", 35, 5, 9),
 ]
 _SIMPLE = {
     pa.bool_(): "BOOLEAN",
@@ -109,7 +110,7 @@ def type_name(kind: pa.DataType) -> str:
         return f"DECIMAL({kind.precision},{kind.scale})"
     if pa.types.is_timestamp(kind):
         if kind.tz is not None:
-            return "TIMESTAMP WITH TIME ZONE"
+            return "TIMESTAMPTZ_NS" if kind.unit == "ns" else "TIMESTAMP WITH TIME ZONE"
         return "TIMESTAMP" if kind.unit == "us" else f"TIMESTAMP_{kind.unit.upper()}"
     if pa.types.is_map(kind):
         return f"MAP({type_name(kind.key_type)}, {type_name(kind.item_type)})"
@@ -123,7 +124,10 @@ def type_name(kind: pa.DataType) -> str:
 
 def type_info(code: int | None) -> pa.RecordBatch:
     """Return the types that columns of tables can have, with a code or all; by code and name."""
-    found = sorted(each for each in _TYPES if code in (None, each.code))
+    found = sorted(
+        (each for each in _TYPES if code in (None, each.code)),
+        key=lambda each: (each.code, each.name),
+    )
     return pa.RecordBatch.from_pylist([_row(each) for each in found], SCHEMA)
 
 
