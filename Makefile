@@ -284,7 +284,7 @@ format: setup ## Sort imports and format all Python files
 .PHONY: lock
 lock: setup ## Make both lock files anew (ARGS="--upgrade" for newer versions)
 	@$(COMPILE) --all-extras --output-file requirements.lock $(ARGS)
-	@$(COMPILE) --extra build --extra jwt --extra otel --constraint requirements.lock --no-annotate \
+	@$(COMPILE) --extra build --extra jwt --extra otel --extra sql --constraint requirements.lock --no-annotate \
 		--output-file deploy/requirements.lock
 	@! grep -nE '://|^--' requirements.lock deploy/requirements.lock
 

@@ -327,7 +327,7 @@ class SqlSettings(_Section, frozen=True, kw_only=True):
         default_factory=lambda: max(256 * MiB, usable_bytes() // 8)
     )
     """Memory of one SQL query; beyond it the query spills to disk or fails. Defaults to an eighth
-    of the RAM, or of the control group's limit. The process of a query may use 256 MiB more."""
+    of the RAM, or of the control group's limit. The process of a query may use 512 MiB more."""
     spill: Annotated[int, _bytes(0, 1024**5)] = 4 * GiB
     """Disk space that one SQL query may use in ``<data_dir>/sql``."""
     max_time: Annotated[float, _seconds(0.01, DAY_S)] = 300.0
