@@ -79,8 +79,8 @@ def print_status(endpoint: str, as_json: bool) -> None:
 
 
 def _sql(told: Mapping[str, Any]) -> list[str]:
-    """Return the numbers of SQL queries, if this daemon answers them."""
-    if not told.get("available"):
+    """Return the numbers of SQL queries, if there was one."""
+    if not told.get("started"):
         return []
     counts = ("done", "failed", "cancelled", "timed_out")
     ended = ", ".join(f"{shown(told.get(name))} {name.replace('_', ' ')}" for name in counts)

@@ -8,9 +8,8 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from importlib.util import find_spec
@@ -30,75 +29,15 @@ from ingester.server.http import sql as route
 from ingester.server.http.app import create_app
 from ingester.server.http.entrance import Entrance
 from ingester.server.http.sql_values import MAX_TEXT_BYTES, JsonValues
-from ingester.sql.engine import SqlAnswer, SqlCaller, SqlEngine
+from ingester.sql.engine import SqlEngine
 from ingester.sql.request import MAX_SQL_BYTES, Statement
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import Table, numbers, put
 from tests.server.http.serving import Answer, RunningServer, TurnableSource
+from tests.server.http.told_engine import Told
 
 WITHIN_S = 10.0
-Batches = Iterator[pa.RecordBatch]
-
-
-class Rows(SqlAnswer):
-    """An answer with these batches."""
-
-    def __init__(self, schema: pa.Schema, batches: Batches, on_close: Callable[[], None]) -> None:
-        self.query_id, self.schema = "q", schema
-        self._batches, self._on_close = batches, on_close
-
-    def __iter__(self) -> Batches:
-        return self._batches
-
-    def close(self) -> None:
-        self._on_close()
-
-
-@dataclass(repr=False)
-class Told(SqlEngine):
-    """An engine that knows each answer by its statement."""
-
-    answers: dict[str, pa.Table | Exception] = field(default_factory=dict)
-    asked: list[tuple[Statement, SqlCaller]] = field(default_factory=list)
-    running: int = 0
-    closed: int = 0
-    changed: threading.Condition = field(default_factory=threading.Condition)
-
-    def run(
-        self, statement: Statement, caller: SqlCaller, query_id: str | None = None
-    ) -> SqlAnswer:
-        """Return the answer; ``endless`` has none until the caller is gone."""
-        self.asked.append((statement, caller))
-        if statement.text == "endless":
-            return Rows(pa.schema([("n", "int64")]), self._endless(caller), self._close)
-        found = self.answers[statement.text]
-        if isinstance(found, Exception):
-            raise found
-        return Rows(found.schema, iter(found.to_batches(700)), self._close)
-
-    def _endless(self, caller: SqlCaller) -> Batches:
-        self._add(1)
-        try:
-            while self.running:
-                time.sleep(0.02)
-                caller.check_wanted()
-            yield pa.record_batch({"n": [1]})
-        finally:
-            self._add(-1)
-
-    def _close(self) -> None:
-        self.closed += 1
-
-    def _add(self, change: int) -> None:
-        with self.changed:
-            self.running += change
-            self.changed.notify_all()
-
-    def wait_running(self, count: int) -> None:
-        """Wait until so many endless queries run."""
-        with self.changed:
-            assert self.changed.wait_for(lambda: self.running == count, WITHIN_S), self.running
 
 
 @contextmanager
@@ -252,7 +191,7 @@ def test_errors_have_their_code_and_status(server: RunningServer, engine: Told) 
     status, code, message = refusal(post(server, "bug"))
     assert (status, code) == (500, "internal")
     assert "secret" not in message
-    engine.answers["missing"] = NotAvailable("pip install 'ingester[sql]'")
+    engine.answers["missing"] = NotAvailable("SQL needs DuckDB")
     assert refusal(post(server, "missing"))[:2] == (501, "unimplemented")
     with served("starting") as starting:
         assert refusal(post(starting, ""))[:2] == (503, "stopping")

@@ -8,6 +8,7 @@
     ``head.js``      state, alarms, rates, memory, store
     ``tables.js``    tables: search, pages, one table with its partitions and files
     ``work.js``      flushes, log, streams, origins, followers, namespaces, identity, errors
+    ``query.js``     SQL: a statement, and the first rows of its answer
     ``pushes.js``    pushes
     ``replications.js``  replications
     ``refresh.js``   polls the daemon, shows the answer; pause, token, keyboard shortcuts
@@ -35,6 +36,7 @@ SCRIPTS = (
     "plots.js",
     "head.js",
     "tables.js",
+    "query.js",
     "pushes.js",
     "replications.js",
     "work.js",

@@ -6,12 +6,13 @@ import { clock, harmless, known, seconds, whole } from "./numbers.js";
 import { button, byId, el, hintWhereCutOff, put, total } from "./elements.js";
 import { showHistory, showMemory, showNow, showSecurity, showState, showStore } from "./head.js";
 import { isOpen, paths, route, showTables, turnPage, turnTo } from "./tables.js";
+import { authorized, runQuery, showQuery, stopQuery } from "./query.js";
 import { showPushes } from "./pushes.js";
 import { showReplications } from "./replications.js";
 import { showAccess, showErrors, showFlow, showFollowers, showIdentity, showNamespaces, showOrigins } from "./work.js";
 
 const REFRESH_MS = 2000, PATIENCE_MS = 5000, HISTORY_MS = 10000, ONE_TABLE_MS = 10000, TYPING_MS = 200;
-const PARTS = [showState, showSecurity, showErrors, showMemory, showStore, showFlow, showNamespaces, showOrigins, showPushes, showReplications, showFollowers, showAccess, showIdentity];
+const PARTS = [showState, showSecurity, showErrors, showMemory, showStore, showFlow, showQuery, showNamespaces, showOrigins, showPushes, showReplications, showFollowers, showAccess, showIdentity];
 let lastGood = null, timer = null, paused = false, asking = false, again = false, rounds = 0, history = null, historyAt = -Infinity, historyOf = "", historyProblem = "";
 // Ages use the monotonic clock; displayed times use the machine's clock.
 const now = () => performance.now();
@@ -20,7 +21,7 @@ let lastGoodAt = 0;
 let kept = { key: "", at: 0, answers: [] };
 
 function sections(s) {
-  const numbered = [["alarms-card", "Alarms", (s.alarms || []).length], ["tables-card", "Tables", total(s, "tables")], ["errors-card", "Errors", s.errors.length],
+  const numbered = [["alarms-card", "Alarms", (s.alarms || []).length], ["tables-card", "Tables", total(s, "tables")], ["sql-card", "SQL"], ["errors-card", "Errors", s.errors.length],
     ["memory-card", "Memory"], ["store-card", "Store"], ["persist-card", "Flushes", s.persist.queued_jobs], ["pushes-card", "Pushes", (s.pushes || []).length],
     ["replications-card", "Replications", total(s, "replications")], ["followers-card", "Followers", total(s, "followers")], ["origins-card", "Origins", total(s, "origins")],
     ["namespaces-card", "Namespaces", total(s, "namespaces")], ["access-card", "Access"], ["identity-card", "Daemon"]];
@@ -49,10 +50,8 @@ function lose(title, why) {
   document.title = "⚠ ingester: unreachable";
 }
 
-// The token is kept in this tab only: not in the address, a cookie, or persistent storage.
 async function ask(path) {
-  const token = sessionStorage.getItem("token"), headers = token ? { Authorization: `Bearer ${token}` } : {};
-  const answer = await fetch(path, { cache: "no-store", headers, signal: AbortSignal.timeout(PATIENCE_MS) });
+  const answer = await fetch(path, { cache: "no-store", headers: authorized(), signal: AbortSignal.timeout(PATIENCE_MS) });
   if (answer.ok) return { ok: true, status: answer.status, body: await answer.json() };
   const body = await answer.json().catch(() => ({}));
   return { ok: false, status: answer.status, told: `${body.message || `HTTP ${answer.status}; the daemon's log says more`}.` };
@@ -127,12 +126,14 @@ const ACTS = {
   pause() { paused = !paused; byId("pause").textContent = paused ? "Resume" : "Pause"; byId("pause").setAttribute("aria-pressed", String(paused)); refresh(); },
   keys() { byId("keys").showModal(); },
   shut() { byId("keys").close(); },
+  stop: stopQuery,
+  enter() { clearTimeout(timer); askForToken(""); byId("token").focus(); },
   forget() { sessionStorage.removeItem("token"); refresh(); },
   next() { if (turnPage(true)) refresh(); },
   before() { if (turnPage(false)) refresh(); },
 };
 const KEYS = {
-  "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), e: () => goTo("errors-card"),
+  "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), q: () => { if (!byId("asking").hidden) { goTo("sql-card"); byId("statement").focus({ preventScroll: true }); } }, e: () => goTo("errors-card"),
   r: () => { kept.at = -Infinity; refresh(); }, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
 };
 function goTo(id) { byId(id).scrollIntoView({ block: "start" }); byId(id).focus({ preventScroll: true }); }
@@ -150,6 +151,7 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("submit", (event) => {
   event.preventDefault();
+  if (event.target.id === "asking") return void runQuery();
   if (event.target.id !== "enter") return;
   sessionStorage.setItem("token", byId("token").value.trim());
   byId("token").value = "";

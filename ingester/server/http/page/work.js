@@ -47,7 +47,8 @@ export function showFlow(s) {
     ...(t.busy_threads || hung ? [["Transformers", `${many(t.busy_threads, "busy thread")}${hung ? `; ${hung}` : ""}`]] : [])]));
   put("log", facts([["On disk", `${many(l.segments, "segment")}, ${bytes(l.bytes)}`], ["Open segment", known(l.open_segment) ? String(l.open_segment) : "–"],
     ["Syncs", whole(l.syncs)], ["Last sync", seconds(l.last_sync_s)], ["Waiting for sync", many(l.pending, "operation")]]));
-  put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`]]));
+  put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`],
+    ...(s.sql && s.sql.available ? [["SQL", `${whole(s.sql.running)} running, ${whole(s.sql.waiting)} waiting, ${many(s.sql.workers, "worker")}`]] : [])]));
   if (!p.last.length) return put("runs", none("None since the start."));
   put("runs", grid("Last flushes", [
     ["Partition", "path", (r) => `${r.namespace}.${r.table} ${r.partition}`], ["Rows", N, (r) => whole(r.rows)], ["Size", N, (r) => bytes(r.bytes)],
