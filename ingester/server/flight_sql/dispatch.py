@@ -112,7 +112,8 @@ class FlightSql:
         """Serve a DoPut stream. Raises NotAvailable for an unknown command."""
         found = unpacked(command)
         if found.name == "CommandStatementIngest":
-            self._ingests.serve(call, parse_ingest(found), reader, writer)
+            namespace = sessions.default_namespace(call.context)
+            self._ingests.serve(call, parse_ingest(found, namespace), reader, writer)
         elif found.name == "CommandPreparedStatementQuery":
             call.permit.require("put sql")
             self._statements.bind(call, found, reader, writer)

@@ -11,7 +11,6 @@ drivers ask for first, gives them a cookie to show.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from ingester.errors import BadRequest
@@ -109,7 +108,5 @@ def _entry(name: str, value: bytes) -> bytes:
 
 
 def _cookies(headers: Sequence[str]) -> dict[str, str]:
-    try:
-        return {name: each.value for name, each in SimpleCookie("; ".join(headers)).items()}
-    except CookieError:
-        return {}
+    pairs = (part.strip().partition("=") for header in headers for part in header.split(";"))
+    return {name: value.strip('"') for name, _, value in pairs}

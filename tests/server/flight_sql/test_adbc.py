@@ -197,14 +197,17 @@ def test_the_default_namespace_is_set_by_a_header_or_in_a_session(
     header = {"adbc.flight.sql.rpc.call_header.schema": table[0]}
     with connect(shared, **header) as connection:
         assert (connection.adbc_current_db_schema, rows(connection, text)) == (table[0], [(7,)])
+        with connection.cursor() as cursor:
+            assert cursor.adbc_ingest(table[1], pa.table({"n": [8]}), mode="append") == 1
+        assert rows(connection, f"{text} ORDER BY n DESC LIMIT 1") == [(8,)]
     with connect(shared, **COOKIES) as connection:
         assert connection.adbc_current_catalog == "ingester"
         connection.adbc_current_catalog = "ingester"
         connection.adbc_current_db_schema = table[0]
-        assert (connection.adbc_current_db_schema, rows(connection, text)) == (table[0], [(7,)])
+        assert connection.adbc_current_db_schema == table[0]
         for wrong in ("adbc_current_catalog", "adbc_current_db_schema"):
             with pytest.raises(dbapi.ProgrammingError, match="invalid value"):
                 setattr(connection, wrong, "no/such")
-        assert rows(connection, text) == [(7,)]
+        assert rows(connection, f"{text} ORDER BY n") == [(7,), (8,)]
     with pytest.raises(dbapi.ProgrammingError, match="with_cookie_middleware"):
         adbc.adbc_current_db_schema = table[0]
