@@ -4,6 +4,8 @@
                  a statement    limits        serves it     messages     parses and computes
                                   ├ ``processes``  start, keep warm, kill
                                   └ ``tables``     one snapshot of all tables of the query
+                                      ├ ``sources``  how the worker reads each part of it
+                                      └ ``peers``    what other daemons buffer
 
 A worker asks for the tables that its statement names. It reads local Parquet files itself; buffered
 rows and all other files it asks the daemon for, batch by batch, with the columns and the filter

@@ -283,7 +283,8 @@ class SqlEngine:
             raise NotAvailable("SQL is switched off at this daemon (sql.enabled)")
         if find_spec("duckdb") is None:
             raise NotAvailable(
-                "SQL needs DuckDB at the daemon: pip install 'ingester[sql]', then restart it"
+                "SQL needs DuckDB: pip install '.[sql]' in the folder of the daemon's sources, then"
+                " restart it"
             )
 
     def _tables(
