@@ -10,7 +10,7 @@ import pytest
 
 from tests.drivers.all_types import all_types, check_same
 from tests.drivers.daemon import Daemon
-from tests.drivers.sql_tables import ORDERS, ORDERS_SCHEMA, TABLES
+from tests.drivers.sql_tables import ORDERS, TABLES
 from tests.drivers.wire import query
 from tests.flight_sql_clients.conftest import SecuredDaemon
 from tests.flight_sql_clients.programs import GoClient
@@ -152,7 +152,7 @@ def test_a_cancelled_context_ends_a_query_that_yields_none(client: GoClient) -> 
 @pytest.mark.parametrize("operation", ["cancel", "cancel_query"])
 def test_a_query_is_cancelled_by_its_flight_info(client: GoClient, operation: str) -> None:
     told = client.answer(operation, sql=ENDLESS)
-    assert told.text in ("CANCELLED", "CANCEL_STATUS_CANCELLED", "CancelResultCancelled"), told
+    assert told.text in ("CANCEL_STATUS_CANCELLED", "CANCEL_RESULT_CANCELLED"), told
     assert told.rows is not None and told.rows < 2_000
     assert told.failure is not None and told.failure.grpc == "Canceled", told
 
@@ -181,12 +181,6 @@ def test_get_objects_lists_catalog_namespaces_tables_and_columns(client: GoClien
     (table,) = catalog["catalog_db_schemas"][0]["db_schema_tables"]
     columns = [each["column_name"] for each in table["table_columns"]]
     assert (columns, table["table_type"]) == (ORDERS.schema.names, "TABLE")
-    (key,) = [
-        each
-        for each in table["table_constraints"] or ()
-        if each["constraint_type"] == "PRIMARY KEY"
-    ]
-    assert key["constraint_column_names"] == ["id"]
 
 
 def test_get_objects_takes_patterns(client: GoClient) -> None:
@@ -251,7 +245,8 @@ def test_ingest_into_an_existing_or_missing_table_follows_its_mode(client: GoCli
     assert client.refused("adbc.ingest", **place, mode="append").status == "Not Found"
     assert client.answer("adbc.ingest", **place, mode="create_append").rows == 1
     assert client.answer("adbc.ingest", **place, mode="create_append").rows == 1
-    assert client.refused("adbc.ingest", **place, mode="create").status == "Already Exists"
+    told = client.refused("adbc.ingest", **place, mode="create")
+    assert (told.status, "exists" in told.message) == ("Invalid Argument", True), told
     told = client.refused("adbc.ingest", **place, mode="append", temporary=True)
     assert "temporary" in told.message.lower()
 
@@ -273,7 +268,7 @@ def test_tls_and_tokens_hide_the_tables_of_others(go: GoClient, secured: Secured
     told = go.refused("adbc.query", sql="SELECT * FROM shop.orders")
     assert told.status == "Invalid Argument" and "orders" in told.message, told
     assert go.table("adbc.query", sql="SELECT * FROM acme.orders").num_rows == 1
-    rows = ORDERS_SCHEMA.empty_table()
+    rows = one_row(x=1)
     told = go.refused("adbc.ingest", schema="shop", table="t", mode="create", parameters=rows)
     assert told.status == "Unauthorized", told
 
