@@ -88,17 +88,18 @@ def answer_statement(
     permit: Permit,
     statement: Statement,
     query_id: str | None = None,
-    check_schema: Callable[[pa.Schema], None] = lambda schema: None,
+    announced: Callable[[pa.Schema], pa.Schema] = lambda schema: schema,
 ) -> fl.FlightDataStream:
     """Run a statement and return the stream that pyarrow sends. Inside :func:`refusals`.
 
     Args:
-        check_schema: raises an error for a schema that the client does not expect.
+        announced: returns the schema as the client knows it, with metadata, or raises an error if
+            the client expects another.
     """
     caller = sql_caller(context, services.access, permit)
     answer = services.sql.run(statement, caller, query_id)
     try:
-        check_schema(answer.schema)
+        schema = announced(answer.schema)
     except BaseException:
         answer.close()
         raise
@@ -107,7 +108,7 @@ def answer_statement(
         "store": services.store_id,
         "parts": msgspec.json.encode(answer.daemons),
     }
-    schema = answer.schema.with_metadata(told)
+    schema = schema.with_metadata(told)
     return fl.GeneratorStream(schema, _batches(context, services, answer))
 
 

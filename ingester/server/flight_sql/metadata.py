@@ -211,16 +211,15 @@ QUESTIONS = {
 
 def described_schema(table: TableBuffer) -> pa.Schema:
     """Return a table's schema with what Flight SQL tells of each column in the fields' metadata."""
-    place = {"CATALOG_NAME": CATALOG, "DB_SCHEMA_NAME": table.namespace, "TABLE_NAME": table.name}
-
-    def described(field: pa.Field) -> pa.Field:
-        facts = {**place, "TYPE_NAME": type_info.type_name(field.type)}
-        if pa.types.is_decimal(field.type):
-            facts |= {"PRECISION": str(field.type.precision), "SCALE": str(field.type.scale)}
-        facts |= {"IS_AUTO_INCREMENT": "0", "IS_CASE_SENSITIVE": "0", "IS_READ_ONLY": "0"}
-        return field.with_metadata({f"ARROW:FLIGHT:SQL:{key}": facts[key] for key in facts})
-
-    return pa.schema([described(field) for field in table.definition.schema])
+    return type_info.described(
+        table.definition.schema,
+        CATALOG_NAME=CATALOG,
+        DB_SCHEMA_NAME=table.namespace,
+        TABLE_NAME=table.name,
+        IS_AUTO_INCREMENT="0",
+        IS_CASE_SENSITIVE="0",
+        IS_READ_ONLY="0",
+    )
 
 
 def pattern_test(pattern: str | None) -> Callable[[str], bool]:

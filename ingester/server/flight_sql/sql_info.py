@@ -178,14 +178,14 @@ _DATES = [
 _DISJOINT = 1  # a bitmask with the first option only
 
 Fact = str | bool | int | list[str] | dict[int, list[int]]
-_BIGINTS = frozenset((*range(541, 556), *range(557, 563)))
-"""Facts of 64 bits: the limits. JDBC also reads 562, the isolation level, as one."""
+_BIGINTS = frozenset((503, 505, 507, *range(541, 556), *range(557, 563)))
+"""Facts of 64 bits: the limits, and what the drivers of ODBC and JDBC read as such."""
 
 FACTS: dict[int, Fact] = {
     0: "ingester",
     1: __version__,
     2: pa.__version__,
-    3: False,  # read only: rows are written by bulk ingestion
+    3: True,  # read only: rows are written by bulk ingestion, not by SQL
     4: True,  # SQL
     5: False,  # Substrait
     6: "",
@@ -222,7 +222,7 @@ FACTS: dict[int, Fact] = {
     525: 7,  # grammar: minimum, core, extended
     526: _DISJOINT,  # ANSI 92 entry level
     527: False,  # integrity enhancement facility
-    528: 2,  # full outer joins
+    528: 6,  # outer joins: limited, full
     529: "schema",
     530: "",
     531: "catalog",

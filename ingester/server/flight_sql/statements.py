@@ -37,6 +37,7 @@ from ingester.server.flight_sql.messages import (
     unpacked,
 )
 from ingester.server.flight_sql.sessions import default_namespace
+from ingester.server.flight_sql.type_info import described
 from ingester.server.services import Services
 from ingester.sql.engine import Described
 from ingester.sql.request import Statement, checked
@@ -58,14 +59,13 @@ class Statements:
         schema = self._describe(call, handle.statement).schema
         named = replace(handle, query_id=new_query_id(call), digest=schema_digest(schema))
         ticket = packed("TicketStatementQuery", bytes_field(1, named.encoded()))
-        schema = schema.with_metadata(
-            {"query_id": named.query_id, "store": self._services.store_id}
-        )
+        told = {"query_id": named.query_id, "store": self._services.store_id}
+        schema = described(schema).with_metadata(told)
         return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])])
 
     def schema(self, call: SqlCall, command: Message) -> pa.Schema:
         """Return the schema of a statement's answer."""
-        return self._describe(call, self._handle(call, command).statement).schema
+        return described(self._describe(call, self._handle(call, command).statement).schema)
 
     def get(self, call: SqlCall, ticket: Message) -> fl.FlightDataStream:
         """Run a statement.
@@ -75,26 +75,27 @@ class Statements:
         """
         handle = handle_of(ticket.blob(1))
 
-        def check_schema(schema: pa.Schema) -> None:
+        def announced(schema: pa.Schema) -> pa.Schema:
             if handle.digest and handle.digest != schema_digest(schema):
                 raise Refused(
                     "the columns of the answer have changed since GetFlightInfo: run the statement"
                     " again",
                     retry_after_s=0.0,
                 )
+            return described(schema)
 
         # The id of a ticket that another caller was given is not used: it may be running.
         query_id = handle.query_id if is_query_of(call, handle.query_id) else new_query_id(call)
         return answer_statement(
-            call.context, self._services, call.permit, handle.statement, query_id, check_schema
+            call.context, self._services, call.permit, handle.statement, query_id, announced
         )
 
     def prepare(self, call: SqlCall, body: bytes) -> list[bytes]:
         """Return the handle of a statement, the schemas of its answer and its parameters."""
         statement = self._statement(call, unpacked(body))
-        described = self._describe(call, statement)
-        parameters = _bindable(described.parameters)
-        return [prepared_result(Handle(statement), described.schema, parameters)]
+        found = self._describe(call, statement)
+        parameters = _bindable(found.parameters)
+        return [prepared_result(Handle(statement), described(found.schema), parameters)]
 
     def close(self, call: SqlCall, body: bytes) -> list[bytes]:
         """Check the handle; there is nothing to close."""

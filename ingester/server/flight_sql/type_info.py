@@ -83,7 +83,10 @@ _TYPES = [
     _time("TIMESTAMP_NS", 29, 3, 9),
     _time("TIMESTAMP WITH TIME ZONE", 32, 5, 6),
     _time("TIMESTAMPTZ_NS", 35, 5, 9),
+    # No code of ODBC: Power BI refuses a table with a column of a type that is not listed.
+    *(_SqlType(name, 0, None) for name in ("LIST", "MAP", "STRUCT")),
 ]
+_NAMES = frozenset(each.name for each in _TYPES)
 _SIMPLE = {
     pa.bool_(): "BOOLEAN",
     pa.int8(): "TINYINT",
@@ -120,6 +123,34 @@ def type_name(kind: pa.DataType) -> str:
         inside = (f'"{each.name}" {type_name(each.type)}' for each in kind)
         return f"STRUCT({', '.join(inside)})"
     return str(kind).upper()
+
+
+def described(schema: pa.Schema, **facts: str) -> pa.Schema:
+    """Return a schema with what Flight SQL tells of each column in the fields' metadata.
+
+    The name of a type is the one that :func:`type_info` lists: ``DECIMAL``, ``LIST``.
+
+    Args:
+        facts: what is true of all columns, such as ``CATALOG_NAME``.
+    """
+
+    def field_of(field: pa.Field) -> pa.Field:
+        found = {**facts, "TYPE_NAME": _listed_name(field.type)}
+        if pa.types.is_decimal(field.type):
+            found |= {"PRECISION": str(field.type.precision), "SCALE": str(field.type.scale)}
+        return field.with_metadata(
+            {f"ARROW:FLIGHT:SQL:{key}": value for key, value in found.items() if value}
+        )
+
+    return pa.schema([field_of(field) for field in schema])
+
+
+def _listed_name(kind: pa.DataType) -> str:
+    """Return the name of a type without its parameters; "" if tables have no such type."""
+    if pa.types.is_list(kind):
+        return "LIST"
+    name = type_name(kind).partition("(")[0]
+    return name if name in _NAMES else ""
 
 
 def type_info(code: int | None) -> pa.RecordBatch:
