@@ -157,10 +157,11 @@ def _create(
             source: int = source,
             own: pa.Schema = own,
         ) -> Iterator[pa.RecordBatch]:
-            # A filter of changes must not hide a deletion.
             return scans.read(source, own, columns, filter_)
 
-        connection.register(source_name(source), Source(own, open_scan))
+        # The daemon filters no changes, because a filter could hide a deletion, and no copies.
+        filters = source in table.rows
+        connection.register(source_name(source), Source(own, open_scan, filters=filters))
     connection.execute(create_view(table, types))
     return types
 
