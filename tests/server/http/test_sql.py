@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
+import ssl
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date
 from decimal import Decimal
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,8 +32,10 @@ from ingester.server.http import sql as route
 from ingester.server.http.app import create_app
 from ingester.server.http.entrance import Entrance
 from ingester.server.http.sql_values import MAX_TEXT_BYTES, JsonValues
+from ingester.server.tls import check_certificates
 from ingester.sql.engine import SqlEngine
 from ingester.sql.request import MAX_SQL_BYTES, Statement
+from tests.drivers.certificates import Authority
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
 from tests.drivers.wire import Table, numbers, put
@@ -293,13 +298,18 @@ def test_a_caller_asks_for_what_it_may_read_until_its_token_is_revoked() -> None
         assert refusal(refused[0])[:2] == (401, "unauthenticated")
 
 
-def open_query(server: RunningServer, end: bytes = b'{"sql": "endless"}') -> socket.socket:
+def open_query(server: RunningServer, body: bytes = b'{"sql": "endless"}') -> socket.socket:
     """Send a query and do not wait for its answer."""
     host, port = server.address
     sock = socket.create_connection((host, port), timeout=WITHIN_S)
-    head = f"POST {route.PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-    sock.sendall(f"{head}Content-Length: 18\r\n\r\n".encode() + end)
+    sock.sendall(posted(host, 18) + body)
     return sock
+
+
+def posted(host: str, size: int) -> bytes:
+    """The head of a request with a body of this size."""
+    head = f"POST {route.PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {size}\r\n\r\n".encode()
 
 
 def test_a_query_ends_when_its_client_disconnects(server: RunningServer, engine: Told) -> None:
@@ -311,6 +321,47 @@ def test_a_query_ends_when_its_client_disconnects(server: RunningServer, engine:
     with open_query(server, b'{"sql": '):
         pass
     assert post(server, "").status == 200
+
+
+@pytest.mark.parametrize("politely", [True, False])
+def test_a_query_over_tls_ends_when_its_client_says_goodbye_or_not(
+    tmp_path: Path, politely: bool
+) -> None:
+    authority, engine = Authority(tmp_path), Told()
+    pair = authority.issue("daemon")
+    certificates = check_certificates(pair.cert.read_bytes(), pair.key.read_bytes(), None)
+    server = RunningServer(create_app(TurnableSource(sql=engine)), certificates=certificates)
+    context = ssl.create_default_context(cafile=str(authority.path))
+    plain = socket.create_connection(server.address, timeout=WITHIN_S)
+    try:
+        with context.wrap_socket(plain, server_hostname="localhost") as sock:
+            body = b'{"sql": "endless"}'
+            sock.sendall(posted("localhost", len(body)) + body)
+            engine.wait_running(1)
+            if politely:
+                # Only TLS is closed: the TCP connection stays.
+                with suppress(ssl.SSLError):  # the answer comes after the goodbye
+                    sock.unwrap()
+                engine.wait_running(0)
+        engine.wait_running(0)
+    finally:
+        server.stop()
+
+
+def test_a_connection_takes_one_query_after_another(server: RunningServer, engine: Told) -> None:
+    engine.answers["SELECT 1"] = pa.table({"a": [1]})
+    engine.answers["bad"] = BadRequest("bad")
+    connection = http.client.HTTPConnection(*server.address, timeout=WITHIN_S)
+    try:
+        for statement, status in (("SELECT 1", 200), ("bad", 400), ("", 200), ("SELECT 1", 200)):
+            body = json.dumps({"sql": statement})
+            connection.request("POST", route.PATH, body, {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == status
+            assert not answer.will_close
+    finally:
+        connection.close()
 
 
 def test_a_query_ends_after_its_time(
@@ -383,8 +434,7 @@ def test_a_daemon_answers_and_counts(shared: Daemon, client: fl.FlightClient, ta
     endless = b'{"sql": "SELECT count(*) FROM range(1000000000000)"}'
     host, port = urlsplit(shared.http).netloc.split(":")
     with socket.create_connection((host, int(port)), timeout=WITHIN_S) as sock:
-        head = f"POST {route.PATH} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-        sock.sendall(f"{head}Content-Length: {len(endless)}\r\n\r\n".encode() + endless)
+        sock.sendall(posted(host, len(endless)) + endless)
         until(lambda: counts(shared)["running"] == 1, "its start")
     until(lambda: counts(shared)["cancelled"] == before["cancelled"] + 1, "its end", 2.0)
     after = counts(shared)
