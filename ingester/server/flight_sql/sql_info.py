@@ -39,143 +39,29 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-KEYWORDS = [
-    "ALL",
-    "ANALYSE",
-    "ANALYZE",
-    "AND",
-    "ANY",
-    "ARRAY",
-    "AS",
-    "ASC",
-    "ASYMMETRIC",
-    "BOTH",
-    "CASE",
-    "CAST",
-    "CHECK",
-    "COLLATE",
-    "COLUMN",
-    "CONSTRAINT",
-    "CREATE",
-    "DEFAULT",
-    "DEFERRABLE",
-    "DESC",
-    "DESCRIBE",
-    "DISTINCT",
-    "DO",
-    "ELSE",
-    "END",
-    "EXCEPT",
-    "FALSE",
-    "FETCH",
-    "FOR",
-    "FOREIGN",
-    "FROM",
-    "GROUP",
-    "HAVING",
-    "IN",
-    "INITIALLY",
-    "INTERSECT",
-    "INTO",
-    "LAMBDA",
-    "LATERAL",
-    "LEADING",
-    "LIMIT",
-    "NOT",
-    "NULL",
-    "OFFSET",
-    "ON",
-    "ONLY",
-    "OR",
-    "ORDER",
-    "PIVOT",
-    "PIVOT_LONGER",
-    "PIVOT_WIDER",
-    "PLACING",
-    "PRIMARY",
-    "QUALIFY",
-    "REFERENCES",
-    "RETURNING",
-    "SELECT",
-    "SHOW",
-    "SOME",
-    "SUMMARIZE",
-    "SYMMETRIC",
-    "TABLE",
-    "THEN",
-    "TO",
-    "TRAILING",
-    "TRUE",
-    "UNION",
-    "UNIQUE",
-    "UNPIVOT",
-    "USING",
-    "VARIADIC",
-    "WHEN",
-    "WHERE",
-    "WINDOW",
-    "WITH",
-]
+KEYWORDS = _words(
+    "ALL ANALYSE ANALYZE AND ANY ARRAY AS ASC ASYMMETRIC BOTH CASE CAST CHECK COLLATE COLUMN "
+    "CONSTRAINT CREATE DEFAULT DEFERRABLE DESC DESCRIBE DISTINCT DO ELSE END EXCEPT FALSE "
+    "FETCH FOR FOREIGN FROM GROUP HAVING IN INITIALLY INTERSECT INTO LAMBDA LATERAL LEADING "
+    "LIMIT NOT NULL OFFSET ON ONLY OR ORDER PIVOT PIVOT_LONGER PIVOT_WIDER PLACING PRIMARY "
+    "QUALIFY REFERENCES RETURNING SELECT SHOW SOME SUMMARIZE SYMMETRIC TABLE THEN TO TRAILING "
+    "TRUE UNION UNIQUE UNPIVOT USING VARIADIC WHEN WHERE WINDOW WITH"
+)
 """The reserved words of DuckDB (tests/server/flight_sql/test_metadata)."""
-_NUMERIC = [
-    "ABS",
-    "ACOS",
-    "ASIN",
-    "ATAN",
-    "ATAN2",
-    "CEILING",
-    "COS",
-    "COT",
-    "DEGREES",
-    "EXP",
-    "FLOOR",
-    "LOG",
-    "LOG10",
-    "MOD",
-    "PI",
-    "POWER",
-    "RADIANS",
-    "ROUND",
-    "SIGN",
-    "SIN",
-    "SQRT",
-    "TAN",
-]
-_STRING = [
-    "ASCII",
-    "CHR",
-    "CONCAT",
-    "LCASE",
-    "LEFT",
-    "LENGTH",
-    "LOWER",
-    "LTRIM",
-    "REPEAT",
-    "REPLACE",
-    "RIGHT",
-    "RTRIM",
-    "SUBSTRING",
-    "UCASE",
-    "UPPER",
-]
-_DATES = [
-    "CURRENT_DATE",
-    "DAYNAME",
-    "DAYOFMONTH",
-    "DAYOFWEEK",
-    "DAYOFYEAR",
-    "EXTRACT",
-    "HOUR",
-    "MINUTE",
-    "MONTH",
-    "MONTHNAME",
-    "NOW",
-    "QUARTER",
-    "SECOND",
-    "WEEK",
-    "YEAR",
-]
-_DISJOINT = 1  # a bitmask with the first option only
+_NUMERIC = _words(
+    "ABS ACOS ASIN ATAN ATAN2 CEILING COS COT DEGREES EXP FLOOR LOG LOG10 MOD PI POWER "
+    "RADIANS ROUND SIGN SIN SQRT TAN"
+)
+_STRING = _words(
+    "ASCII CHR CONCAT LCASE LEFT LENGTH LOWER LTRIM REPEAT REPLACE RIGHT RTRIM SUBSTRING "
+    "UCASE UPPER"
+)
+_DATES = _words(
+    "CURRENT_DATE DAYNAME DAYOFMONTH DAYOFWEEK DAYOFYEAR EXTRACT HOUR MINUTE MONTH MONTHNAME "
+    "NOW QUARTER SECOND WEEK YEAR"
+)
+_FIRST_ONLY = 1
+"""A bitmask with its first option."""
 
 Fact = str | bool | int | list[str] | dict[int, list[int]]
 _BIGINTS = frozenset((503, 505, 507, *range(541, 556), *range(557, 563)))
@@ -220,7 +106,7 @@ FACTS: dict[int, Fact] = {
     523: True,  # LIKE … ESCAPE
     524: True,  # columns that are not nullable
     525: 7,  # grammar: minimum, core, extended
-    526: _DISJOINT,  # ANSI 92 entry level
+    526: _FIRST_ONLY,  # ANSI 92 entry level
     527: False,  # integrity enhancement facility
     528: 6,  # outer joins: limited, full
     529: "schema",
@@ -246,7 +132,7 @@ FACTS: dict[int, Fact] = {
     561: 0,
     562: 0,  # isolation: no transactions
     563: False,
-    564: _DISJOINT,  # no transactions
+    564: _FIRST_ONLY,  # no transactions
     565: False,
     566: False,
     567: 2,  # results: forward only
