@@ -153,6 +153,9 @@ class SqlEngine:
         self._running: dict[str, _Running] = {}
         self._ended: Counter[str] = Counter()
         self._rows = 0
+        self._spilled_bytes = 0
+        # Looked for once: the status asks each second, and the search reads directories.
+        self._installed = find_spec("duckdb") is not None
 
     def describe(self, statement: Statement, caller: SqlCaller) -> Described:
         """Return the schema of a statement's answer without running it.
@@ -244,11 +247,11 @@ class SqlEngine:
             running, ended, rows = len(self._running), Counter(self._ended), self._rows
         workers = self._workers
         return SqlStatus(
-            available=self._settings.enabled and find_spec("duckdb") is not None,
+            available=self._settings.enabled and self._installed,
             running=running,
             waiting=workers.waiting,
             workers=workers.alive,
-            spilled_bytes=workers.spilled_bytes(),
+            spilled_bytes=self._spilled_bytes,
             started=running + sum(ended.values()),
             done=ended["done"],
             failed=ended["failed"],
@@ -269,6 +272,7 @@ class SqlEngine:
                 if (why := each.query.overdue(now)) is not None:
                     await trio.to_thread.run_sync(_end, each, why)
             await trio.to_thread.run_sync(self._workers.drop_idle)
+            self._spilled_bytes = await trio.to_thread.run_sync(self._workers.spilled_bytes)
 
     def close(self) -> None:
         """End all queries and processes."""
@@ -281,7 +285,7 @@ class SqlEngine:
     def _check_available(self) -> None:
         if not self._settings.enabled:
             raise NotAvailable("SQL is switched off at this daemon (sql.enabled)")
-        if find_spec("duckdb") is None:
+        if not self._installed:
             raise NotAvailable(
                 "SQL needs DuckDB: pip install '.[sql]' in the folder of the daemon's sources, then"
                 " restart it"
