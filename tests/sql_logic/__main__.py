@@ -11,8 +11,6 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-import pyarrow.flight as fl
-
 from ingester.client import Client
 from tests.drivers.daemon import Daemon
 from tests.drivers.s3_server import S3Server
@@ -37,12 +35,11 @@ def main() -> int:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         daemon = stack.enter_context(_daemon(folder, stack, asked.s3))
         client = stack.enter_context(Client(daemon.flight))
-        flight = stack.enter_context(fl.connect(daemon.flight))
-        faults = run(asked, client, flight)
+        faults = run(asked, client)
     return 1 if faults else 0
 
 
-def run(asked: argparse.Namespace, client: Client, flight: fl.FlightClient) -> int:
+def run(asked: argparse.Namespace, client: Client) -> int:
     """Run suites, then random queries with one seed after another; return the number of faults."""
     start = monotonic()
     files = find_files(asked.suite)
@@ -51,7 +48,7 @@ def run(asked: argparse.Namespace, client: Client, flight: fl.FlightClient) -> i
     report = run_files(
         [*find_files([OWN]), *files],
         client,
-        lambda namespace: DaemonEngine(flight, namespace),
+        lambda namespace: DaemonEngine(client, namespace),
         seed=asked.seed,
         until=start + max(10.0, share * asked.seconds),
     )
@@ -60,7 +57,7 @@ def run(asked: argparse.Namespace, client: Client, flight: fl.FlightClient) -> i
     faults, seed = len(report.faults), asked.seed
     while (left := start + asked.seconds - monotonic()) > 0:
         plan = Plan(seed, min(left, 120.0), flushes=asked.flushes)
-        outcome = Campaign(plan, client, flight).run()
+        outcome = Campaign(plan, client).run()
         print(f"seed {seed}: {dict(outcome.counts)}", flush=True)
         faults, seed = faults + len(outcome.faults), seed + 1
     print(f"{faults} faults")

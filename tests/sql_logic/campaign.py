@@ -15,7 +15,6 @@ from random import Random
 from time import monotonic
 
 import pyarrow as pa
-import pyarrow.flight as fl
 
 from ingester.client import Client, ClientError
 from tests.sql_logic.answers import differences
@@ -58,14 +57,13 @@ class Campaign:
         self,
         plan: Plan,
         client: Client,
-        flight: fl.FlightClient,
         say: Callable[[str], None] = print,
     ) -> None:
         self._plan = plan
         self._random = Random(plan.seed)
         self._namespace = f"r{plan.seed}"
         self._world = World(client, self._namespace, self._random)
-        self._daemon: Engine = DaemonEngine(flight, self._namespace)
+        self._daemon: Engine = DaemonEngine(client, self._namespace)
         self._copy = LocalEngine(self._namespace)
         self._say = say
         self._older: dict[str, pa.Table] = {}

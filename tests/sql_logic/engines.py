@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import duckdb
 import pyarrow as pa
-import pyarrow.flight as fl
+
+from ingester.client import Client, ClientError
 
 # Errors of a statement, from either side.
-FAILED = (duckdb.Error, fl.FlightError, pa.ArrowException)
+FAILED = (duckdb.Error, ClientError)
 
 
 class Engine(Protocol):
@@ -28,26 +28,25 @@ class Engine(Protocol):
 class DaemonEngine:
     """A daemon; names without a namespace are in ``namespace``."""
 
-    def __init__(self, client: fl.FlightClient, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
-        self.namespace = namespace
+        self._namespace = namespace
 
     def run(self, sql: str) -> pa.Table:
         """See :class:`Engine`."""
-        ticket = json.dumps({"sql": sql, "namespace": self.namespace}).encode()
-        options = fl.FlightCallOptions(timeout=120)
-        return self._client.do_get(fl.Ticket(ticket), options).read_all()
+        return self._client.sql(sql, namespace=self._namespace, timeout_s=120)
 
 
 class LocalEngine:
-    """DuckDB with its own copy of tables, in the schema ``namespace``."""
+    """DuckDB with its own copy of tables, in a catalog and schema named as the daemon's."""
 
     def __init__(self, namespace: str = "main", threads: int = 1) -> None:
         self._con = duckdb.connect(config={"threads": threads, "python_enable_replacements": False})
         self.namespace = namespace
         self.do("SET TimeZone = 'UTC'")
-        self.do(f'CREATE SCHEMA IF NOT EXISTS "{namespace}"')
-        self.do(f"SET schema = '\"{namespace}\"'")
+        self.do("ATTACH ':memory:' AS ingester")
+        self.do(f'CREATE SCHEMA IF NOT EXISTS ingester."{namespace}"')
+        self.do(f'USE ingester."{namespace}"')
 
     def load(self, tables: Mapping[str, pa.Table]) -> None:
         """Create or replace tables."""

@@ -48,13 +48,16 @@ class Mirror:
     client: Client
     namespace: str
     random: Random
-    copy: LocalEngine = field(default_factory=LocalEngine)
+    copy: LocalEngine = field(init=False)
     unavailable: dict[str, str] = field(default_factory=dict)
     states: Counter[str] = field(default_factory=Counter)
     tables: dict[str, pa.Table] = field(default_factory=dict)
     _stored: dict[str, pa.Table] = field(default_factory=dict)
     _shuffled: dict[int, LocalEngine] = field(default_factory=dict)
     _generation: int = 0
+
+    def __post_init__(self) -> None:
+        self.copy = LocalEngine(self.name)
 
     @property
     def name(self) -> str:
@@ -69,7 +72,7 @@ class Mirror:
             self._generation += 1
             self.tables, self._stored = {}, {}
             self.close()
-            self.copy = LocalEngine()
+            self.copy = LocalEngine(self.name)
         for table, rows in wanted.items():
             there = self.tables.get(table)
             if there is not None and there.num_rows == rows.num_rows:
@@ -86,7 +89,7 @@ class Mirror:
     def shuffled(self, seed: int) -> LocalEngine:
         """Return a copy of the tables with their rows in another order, kept until they change."""
         if seed not in self._shuffled:
-            self._shuffled[seed] = copy = LocalEngine()
+            self._shuffled[seed] = copy = LocalEngine(self.name)
             random = Random(seed)
             for table, rows in self._stored.items():
                 copy.load({table: rows.take(random.sample(range(rows.num_rows), rows.num_rows))})
@@ -108,7 +111,7 @@ class Mirror:
         columns: dict[str, list[str]] = {}
         for table, kind in source.do(
             "SELECT table_name, data_type FROM duckdb_columns() WHERE NOT internal "
-            "AND database_name = 'memory' AND schema_name = 'main' "
+            "AND database_name = 'ingester' AND schema_name = 'main' "
             "ORDER BY table_oid, column_index"
         ):
             columns.setdefault(table, []).append(kind)

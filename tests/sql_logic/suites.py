@@ -28,7 +28,7 @@ FILES = (".test", ".slt", ".test_slow")
 _READS = {"SELECT", "EXPLAIN"}
 # What differs between any two databases or calls.
 _OF_ITS_OWN = re.compile(
-    r"duckdb_|pg_|information_schema|sqlite_master|current_(schema|database|catalog|timestamp|time"
+    r"duckdb_|\browid\b|pg_|information_schema|sqlite_master|current_(schema|database|catalog|timestamp|time"
     r"|date|setting|query|role|user|localtime)|\bmain\.|\brandom|uuid|\bnow\(|today|txid|version\(|"
     r"pragma|explain|getvariable|\bshow\b|describe|summarize|nextval|currval|stats\(|sample|"
     r"read_(csv|parquet|json|text|blob)|glob\(|sniff|_csv|parquet_|'[^']*\.(csv|parquet|json)",
@@ -147,7 +147,11 @@ class _Run:
 
     def _query(self, record: Record) -> None:
         if self._stale:
-            self._mirror.refresh(self._source)
+            try:
+                self._mirror.refresh(self._source)
+            except duckdb.Error:  # such as a view of a file that does not exist
+                self._skip("queries while the local tables cannot be listed")
+                return
             self._stale = False
         words = {word.lower() for word in _WORD.findall(record.sql)}
         for name, why in self._mirror.unavailable.items():
@@ -214,4 +218,4 @@ def _outcome(run: Callable[[str], pa.Table], sql: str) -> tuple[pa.Table | None,
     try:
         return run(sql), ""
     except FAILED as exc:
-        return None, str(exc).split("gRPC client debug")[0][:300] or type(exc).__name__
+        return None, str(exc)[:300] or type(exc).__name__

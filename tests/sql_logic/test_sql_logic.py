@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 import pyarrow as pa
-import pyarrow.flight as fl
 import pytest
 
 from ingester.client import Client
@@ -67,12 +66,6 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 def client(daemon: Daemon) -> Iterator[Client]:
     with Client(daemon.flight) as client:
         yield client
-
-
-@pytest.fixture(scope="module")
-def flight(daemon: Daemon) -> Iterator[fl.FlightClient]:
-    with fl.connect(daemon.flight) as flight:
-        yield flight
 
 
 def test_a_script_is_parsed_with_its_loops_and_without_records_for_others() -> None:
@@ -161,8 +154,8 @@ def test_nearly_all_random_queries_are_valid_and_have_rows() -> None:
     assert filled >= 100
 
 
-def test_files_of_sqllogictest_give_their_answers(client: Client, flight: fl.FlightClient) -> None:
-    report = _run_suite(client, lambda namespace: DaemonEngine(flight, namespace))
+def test_files_of_sqllogictest_give_their_answers(client: Client) -> None:
+    report = _run_suite(client, lambda namespace: DaemonEngine(client, namespace))
     assert report.faults == []
     assert report.counts["files"] == len(list(SUITE.iterdir()))
     assert report.counts["answers as in the file"] == report.counts["queries"] >= 50
@@ -191,11 +184,9 @@ def test_a_daemon_that_loses_a_row_is_found(client: Client) -> None:
     assert len(report.faults) >= 3
 
 
-def test_random_queries_give_duckdbs_answers_while_rows_are_flushed(
-    client: Client, flight: fl.FlightClient
-) -> None:
+def test_random_queries_give_duckdbs_answers_while_rows_are_flushed(client: Client) -> None:
     plan = Plan(seed=1, rounds=2, queries=12, flushes=2)
-    outcome = Campaign(plan, client, flight).run()
+    outcome = Campaign(plan, client).run()
     assert outcome.faults == []
     assert outcome.counts["queries"] >= 20
 
