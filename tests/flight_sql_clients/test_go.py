@@ -86,6 +86,12 @@ def test_the_schema_of_a_statement_is_the_schema_of_its_rows(client: GoClient) -
     assert told.schema == client.table("execute", sql=text).schema
 
 
+def test_a_header_sets_the_default_namespace(go: GoClient, daemon: Daemon) -> None:
+    header = {"adbc.flight.sql.rpc.call_header.schema": "shop"}
+    go.answer("adbc.open", options={"uri": daemon.flight, **header})
+    assert go.table("adbc.query", sql="SELECT id FROM orders").num_rows == 3
+
+
 # ---------------------------------------------------------------------------------------- errors
 
 

@@ -262,6 +262,11 @@ def test_a_connection_without_a_token_is_refused(java: JavaGateway, secured: Sec
         assert "token" in told.message.lower(), told
 
 
+def test_the_schema_of_the_url_is_the_default_namespace(java: JavaGateway, daemon: Daemon) -> None:
+    with Connection(java, url(daemon.flight) + "/?schema=shop", PLAIN) as connection:
+        assert connection.query("SELECT count(*) FROM orders") == [(3,)]
+
+
 def test_the_catalog_of_the_url_is_taken(java: JavaGateway, daemon: Daemon) -> None:
     properties = {**PLAIN, "catalog": "ingester"}
     connection = Connection(java, url(daemon.flight), properties)
