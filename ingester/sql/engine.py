@@ -76,6 +76,8 @@ class SqlAnswer:
         self._query = query
         self.daemons: list[str] = []
         """The ids of the daemons whose buffered rows are in it."""
+        self.missing: list[str] = []
+        """The addresses of unreachable peers, whose buffered rows are not."""
         self._on_close = on_close
         self._lock = threading.RLock()
         self._closed = False
@@ -130,11 +132,13 @@ class SqlParts:
 @dataclass(slots=True)
 class _Running:
     query: RunningQuery
+    allows_missing: bool
     answer: weakref.ref[SqlAnswer] | None = None
     """Weak: a dropped answer ends its query."""
     cancelled: bool = False
     namespaces: set[str] = field(default_factory=set)
     daemons: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
 
 
 class SqlEngine:
@@ -216,7 +220,7 @@ class SqlEngine:
             places.leave("query", statement.namespace or "")
             self._parts.ended(time.monotonic() - query.began)
 
-        running = _Running(query)
+        running = _Running(query, statement.allows_missing)
         with self._lock:
             self._running[name] = running
         try:
@@ -226,7 +230,7 @@ class SqlEngine:
             left()
             raise
         answer = SqlAnswer(name, schema, query, left)
-        answer.daemons = sorted(running.daemons)
+        answer.daemons, answer.missing = sorted(running.daemons), sorted(running.missing)
         running.answer = weakref.ref(answer)
         return answer
 
@@ -295,12 +299,19 @@ class SqlEngine:
         self, names: Names, folder: Path | None, caller: SqlCaller, running: _Running | None
     ) -> QueryTables:
         """Return the tables that a statement names. In the thread of the query."""
-        asked = Asked(names, caller.may_read, caller.authorization, caller.check_wanted, folder)
+        asked = Asked(
+            names,
+            caller.may_read,
+            caller.authorization,
+            caller.check_wanted,
+            folder,
+            running is not None and running.allows_missing,
+        )
         tables = self._parts.finder.open(asked)
         try:
             if running is not None:
                 self._count(running, tables.namespaces)
-                running.daemons = tables.daemons | {self._parts.ingester_id}
+                running.daemons, running.missing = tables.daemons, tables.missing
         except BaseException:
             tables.close()
             raise

@@ -86,8 +86,12 @@ class Peers:
         authorization: str,
         folder: Path,
         check_wanted: Callable[[], None],
+        missing: set[str] | None = None,
     ) -> list[Tail]:
         """Return what each peer has and the snapshot's files lack.
+
+        Args:
+            missing: gets the addresses of unreachable peers, which are left out; None refuses.
 
         Raises:
             Refused: a peer cannot be reached or refuses.
@@ -100,6 +104,10 @@ class Peers:
                 tail = self._tail(address, table, snapshot, authorization, path, check_wanted)
             except (fl.FlightError, pa.ArrowException) as exc:
                 self._forget(address)
+                unreachable = isinstance(exc, fl.FlightUnavailableError | fl.FlightTimedOutError)
+                if unreachable and missing is not None:
+                    missing.add(address)
+                    continue
                 raise Refused(
                     f"daemon {address} (sql.peers) does not answer for {'.'.join(table)}:"
                     f" {str(exc).partition('. Detail:')[0]}",

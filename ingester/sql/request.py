@@ -3,7 +3,8 @@
     {"sql": "SELECT …", "namespace": "shop", "parameters": "<base64>"}
 
 ``parameters`` is an Arrow IPC stream with one batch of one row. Its columns are the values of
-``?``, ``$1`` in order, or of ``$name`` by name, with the exact types of the client. Pure.
+``?``, ``$1`` in order, or of ``$name`` by name, with the exact types of the client.
+``"missing": "allow"`` answers without the buffered rows of unreachable daemons. Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -33,18 +35,21 @@ class Statement:
         namespace: the namespace of table names that are written without one.
         parameters: one row; None without parameters.
         first_rows: the answer ends after so many rows; None for all.
+        allows_missing: whether it may lack the buffered rows of unreachable peers.
     """
 
     text: str
     namespace: str | None = None
     parameters: pa.RecordBatch | None = None
     first_rows: int | None = None
+    allows_missing: bool = False
 
 
 class _SqlTicket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sql: str
     namespace: str | None = None
     parameters: str | None = None
+    missing: Literal["error", "allow"] = "error"
 
 
 _decode = msgspec.json.Decoder(_SqlTicket).decode
@@ -72,7 +77,8 @@ def parse_statement(ticket: bytes) -> Statement:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise BadRequest(f"ticket: {exc}") from exc
     batch = None if parsed.parameters is None else _parameters(parsed.parameters)
-    return checked(Statement(parsed.sql, parsed.namespace, batch))
+    allows_missing = parsed.missing == "allow"
+    return checked(Statement(parsed.sql, parsed.namespace, batch, allows_missing=allows_missing))
 
 
 def checked(statement: Statement) -> Statement:

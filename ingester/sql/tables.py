@@ -90,7 +90,8 @@ class QueryTables:
         given: the tables as the worker gets them.
         sources: by number.
         namespaces: the namespaces that the query reads.
-        daemons: the daemons whose buffers were read.
+        daemons: the daemons whose buffers were read; none if no table's newest rows were.
+        missing: the addresses of unreachable peers.
     """
 
     given: list[TableGiven] = field(default_factory=list)
@@ -98,6 +99,7 @@ class QueryTables:
     snapshots: list[Snapshot] = field(default_factory=list)
     namespaces: set[str] = field(default_factory=set)
     daemons: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
 
     def close(self) -> None:
         """Release the snapshots. Thread-safe and idempotent."""
@@ -115,6 +117,7 @@ class Asked:
         authorization: the caller's header, for peers.
         check_wanted: raises if nobody waits for the answer any more.
         folder: where copies of peers' rows go, deleted after the query; None to read no rows.
+        allows_missing: whether unreachable peers may be left out.
     """
 
     names: Names
@@ -122,6 +125,7 @@ class Asked:
     authorization: str
     check_wanted: Callable[[], None]
     folder: Path | None
+    allows_missing: bool = False
 
 
 class TableFinder:
@@ -181,10 +185,18 @@ class TableFinder:
         tables.namespaces.add(named.key[0])
         given = self._reader.given(named.spelled, named.key, snapshot, tables.sources)
         tables.given.append(given)
-        if named.version is not None or not self._peers:
+        if named.version is not None:
+            return True
+        tables.daemons.add(self._here.ingester_id)
+        if not self._peers:
             return True
         tails = self._peers.tails(
-            named.key, snapshot, asked.authorization, asked.folder, asked.check_wanted
+            named.key,
+            snapshot,
+            asked.authorization,
+            asked.folder,
+            asked.check_wanted,
+            tables.missing if asked.allows_missing else None,
         )
         if max([taken.moved, *(tail.taken_version for tail in tails)]) > snapshot.version:
             return False
@@ -205,6 +217,8 @@ class TableFinder:
         if taken.owner in (None, self._here.ingester_id):
             return
         owners = [tail for tail in tails if tail.ingester_id == taken.owner]
+        if not owners and tables.missing:
+            return
         if not owners:
             raise Refused(
                 f"daemon {taken.owner!r} takes the writes of {'.'.join(taken.named.key)} and is not"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from ingester.client import NEVER, Client, Unavailable
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import free_port
 from tests.drivers.sql import ask, rows
@@ -119,3 +120,30 @@ def test_a_peer_that_is_away_is_named(tmp_path: Path) -> None:
         with pytest.raises(fl.FlightUnavailableError, match=named):
             ask(client, "SELECT n FROM shop.t")
         assert rows(client, "SELECT 1") == [(1,)]
+
+
+def test_an_unreachable_peer_is_refused_or_left_out_and_named(tmp_path: Path) -> None:
+    nobody = "grpc://127.0.0.1:9"
+    with (
+        Daemon.start(tmp_path / "d", sql__peers=json.dumps([nobody])) as daemon,
+        Client(daemon.flight, retry=NEVER) as client,
+    ):
+        client.write("shop", "visits", pa.table({"n": [1]}))
+        with pytest.raises(Unavailable, match=r"sql\.peers"):
+            client.sql("FROM shop.visits")
+        table = client.sql("FROM shop.visits", missing="allow")
+        assert table.to_pylist() == [{"n": 1}]
+        assert json.loads(table.schema.metadata[b"missing"]) == [nobody]
+        assert json.loads(table.schema.metadata[b"parts"]) == ["tested"]
+        # A query that reads no buffers needs no peer.
+        table = client.sql("SELECT 1 AS n")
+        assert json.loads(table.schema.metadata[b"parts"]) == []
+
+
+def test_a_client_of_both_daemons_asks_either_of_them(two: Two) -> None:
+    with Client([two.a.flight, two.b.flight]) as client:
+        for n in range(4):
+            client.write("shop", f"both{n}", pa.table({"n": [n]}))
+            assert client.sql(f"SELECT n FROM shop.both{n}").to_pylist() == [{"n": n}]
+        with client.sql_stream("FROM shop.both0") as stream:
+            assert (stream.parts, stream.missing) == (("a", "b"), ())

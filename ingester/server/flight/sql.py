@@ -108,6 +108,8 @@ def answer_statement(
         "store": services.store_id,
         "parts": msgspec.json.encode(answer.daemons),
     }
+    if answer.missing:
+        told["missing"] = msgspec.json.encode(answer.missing)
     schema = schema.with_metadata(told)
     return fl.GeneratorStream(schema, _batches(context, services, answer))
 
