@@ -30,10 +30,11 @@ class Names:
         self._found: list[str] = []
 
     def load_in_background(self) -> None:
-        """Ask the daemon for tables and columns, in another thread."""
-        threading.Thread(target=self._load, name="ingester-names", daemon=True).start()
+        """Call :meth:`load` in another thread."""
+        threading.Thread(target=self.load, name="ingester-names", daemon=True).start()
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Ask the daemon for tables and columns; without an answer there are only keywords."""
         try:
             tables = self._client.tables()
             names = {f"{as_name(each.namespace)}.{as_name(each.table)}" for each in tables}

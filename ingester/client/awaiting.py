@@ -286,7 +286,6 @@ class AwaitedClient(Awaited[Client]):
         "Here: ``async with await client.query_stream(…) as stream``.",
     )
 
-    @wraps(Client.sql)
     async def sql(
         self,
         statement: str,
@@ -302,6 +301,8 @@ class AwaitedClient(Awaited[Client]):
         except BaseException:
             call.end()  # a cancelled call ends its query
             raise
+
+    sql.__doc__ = Client.sql.__doc__
 
     sql_stream = _awaited_as(
         AsyncSqlStream,

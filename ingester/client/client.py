@@ -319,8 +319,8 @@ class Client:
             namespace: The namespace of tables that are named without one.
             timeout_s: Timeout of the whole answer; none by default. It is not tried again.
             missing: With several daemons, ``allow`` answers without the buffered rows of daemons
-                that were not read, and lists their endpoints as ``missing`` in the schema's
-                metadata.
+                that are unreachable or not in ``sql.peers``, and lists their endpoints as
+                ``missing`` in the schema's metadata.
 
         Raises:
             InvalidRequest: Invalid SQL, an unknown table or column, or a limit of ``[sql]``; with
@@ -354,7 +354,7 @@ class Client:
         """A call of :meth:`sql` that another thread may end. Nothing is sent yet."""
         arguments.one_of("missing", missing, ("error", "allow"))
         within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
-        ticket = sql_ticket(statement, parameters, namespace)
+        ticket = sql_ticket(statement, parameters, namespace, missing)
         return SqlCall(
             lambda: self._connection.sql(ticket, within_s, missing), self._connection.retry
         )

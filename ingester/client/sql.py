@@ -16,10 +16,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from ingester.conversion import converted
+
 from . import arguments
 from .errors import InvalidRequest
 from .inputs import check_meaning
-from .wire import encode, given
+from .wire import Missing, encode, given
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any] | pa.RecordBatch
 """The forms listed above."""
@@ -28,7 +30,12 @@ _NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, Recur
 _SHOWN_CHARACTERS = 200
 
 
-def sql_ticket(statement: Any, parameters: Any = None, namespace: str | None = None) -> bytes:
+def sql_ticket(
+    statement: Any,
+    parameters: Any = None,
+    namespace: str | None = None,
+    missing: Missing = "error",
+) -> bytes:
     """The DoGet ticket of a statement.
 
     Raises:
@@ -41,6 +48,7 @@ def sql_ticket(statement: Any, parameters: Any = None, namespace: str | None = N
         "sql": statement,
         "namespace": None if namespace is None else arguments.text("namespace", namespace),
         "parameters": None if row is None else base64.b64encode(_stream_of(row)).decode(),
+        "missing": None if missing == "error" else missing,
     }
     try:
         return encode(given(body))
@@ -97,7 +105,7 @@ def _column(name: str, value: Any) -> pa.Array:
         if "decimal256" in str(column.type):
             raise ValueError("SQL decimals have at most 38 digits")
         if pa.types.is_duration(column.type):
-            column = column.cast(pa.duration("us"))  # as precise as an INTERVAL
+            column = converted(column, pa.duration("us"))  # as precise as an INTERVAL
     except (*_NOT_CONVERTED, InvalidRequest) as exc:
         cause = " ".join(str(exc).split())[:_SHOWN_CHARACTERS]
         raise InvalidRequest(
@@ -126,7 +134,7 @@ def _exact(value: Any) -> pa.Array:
         value = _of_numpy(value)
     if isinstance(value, datetime.datetime) and value.tzinfo is not None:
         column = _exact(value.astimezone(datetime.UTC).replace(tzinfo=None))
-        return column.cast(pa.timestamp(column.type.unit, "UTC"))
+        return converted(column, pa.timestamp(column.type.unit, "UTC"))
     if getattr(value, "nanosecond", 0):  # a Timestamp of pandas
         value = value.to_datetime64()
     if getattr(value, "nanoseconds", 0):  # a Timedelta of pandas

@@ -39,12 +39,12 @@ class SqlStream(AnswerStream):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The ids of the daemons whose buffers the answer has read."""
+        """The ids of the daemons whose buffers were read; empty if the query needed none."""
         return msgspec.json.decode(self._told("parts") or "[]", type=tuple[str, ...])
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The endpoints of the client's daemons whose buffered rows were not read."""
+        """The endpoints of daemons whose buffered rows were not read."""
         return msgspec.json.decode(self._told("missing") or "[]", type=tuple[str, ...])
 
     def _told(self, name: str) -> str | None:

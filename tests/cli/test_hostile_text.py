@@ -134,6 +134,14 @@ def commands(world: World) -> dict[str, list[tuple[object, ...]]]:
             (*old, "--columns", EVIL.replace("\n", "")),
             ("n", EVIL),
         ],
+        "sql": [
+            ("FROM n.old",),
+            ("FROM n.old", "--json"),
+            ("FROM n.old", "--csv"),
+            (f'SELECT "{EVIL}" FROM n.old',),
+            (f'SELECT "{EVIL}" FROM n.nothing',),
+            ("SELECT 1", "--param", EVIL),
+        ],
         "tables": [()],
         "status": [(), ("--json",)],
         "log-level": [("info", "--logger", EVIL), (EVIL,), ("default",)],
@@ -213,6 +221,7 @@ def test_every_command_prints_through_the_escaping_functions() -> None:
 
 SHOWS = {
     "query",
+    "sql",
     "tail",
     "status",
     "manifest show",
@@ -228,7 +237,9 @@ def test_every_command_shows_hostile_text_escaped(world: World) -> None:
         seen = ""
         for arguments in runs:
             done = world.run(command, *arguments)
-            exact = "csv" in arguments or "jsonl" in arguments
+            exact = not {"csv", "jsonl"}.isdisjoint(arguments) or (
+                command == "sql" and not {"--csv", "--json"}.isdisjoint(arguments)
+            )
             said = [("stderr", done.stderr)] + ([] if exact else [("stdout", done.stdout)])
             for stream, data in said:
                 text = data.decode()
@@ -242,8 +253,9 @@ def test_every_command_shows_hostile_text_escaped(world: World) -> None:
 
 def test_csv_and_json_are_escaped_on_a_terminal_and_exact_in_a_pipe(world: World) -> None:
     for kind in ("csv", "jsonl", "table"):
-        text = world.shown("query", "n", "old", "--format", kind)
-        assert obeyed(text) == [], text
+        for asked in (("query", "n", "old"), ("sql", "FROM n.old")):
+            text = world.shown(*asked, "--format", kind)
+            assert obeyed(text) == [], text
     lines = world.run("query", "n", "old", "--format", "jsonl").stdout
     assert [json.loads(line) for line in lines.splitlines()] == [ROW, ROW]
     shown = world.shown("query", "n", "old", "--format", "jsonl")

@@ -37,7 +37,8 @@ def answer_of_one(
     answering, answer = asking.any_of(key, opened, once=True, besides=daemons.missing)
     if isinstance(answer, TimedOut):
         raise answer
-    unread = [each for each, known in daemons.by_endpoint.items() if known not in answer.parts]
+    asked = daemons.by_endpoint if answer.parts else {}
+    unread = [each for each, known in asked.items() if known not in answer.parts]
     if unread and missing == "error":
         answer.close()
         raise InvalidRequest(
@@ -47,7 +48,7 @@ def answer_of_one(
             code="peers",
             details={"missing": unread},
         )
-    if missed := [*daemons.missing, *unread]:
+    if missed := list(dict.fromkeys([*answer.missing, *daemons.missing, *unread])):
         told = {**(answer.schema.metadata or {}), b"missing": encode(missed)}
         answer.schema = answer.schema.with_metadata(told)
     return answer
