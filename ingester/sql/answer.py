@@ -12,9 +12,10 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,6 +49,8 @@ from ingester.sql.wire import (
 )
 
 log = structlog.get_logger(__name__)
+
+_Frame = tuple[bytes, Sequence[bytes | pa.Buffer]]
 
 POLL_MS = 100
 """How often a waiting query looks whether its client has disconnected."""
@@ -105,7 +108,6 @@ class RunningQuery:
         self.rows = 0
         self.worker: Worker | None = workers.take()
         self._poll = select.poll()
-        self._poll.register(self.worker.channel.fileno(), select.POLLIN)
 
     def begin(self, statement: Statement, *, describe: bool) -> Answering:
         """Send the statement and return what the worker knows before the first row.
@@ -125,7 +127,7 @@ class RunningQuery:
         )
         with self._failures():
             assert self.worker is not None
-            self.worker.channel.send(b"Q", [encode(query)])
+            self.worker.channel.send(b"Q", [encode(query)], self._wait)
             kind, body = self._next()
             assert kind == b"S", f"{kind!r} instead of the schema"
             self._suspend()
@@ -190,18 +192,15 @@ class RunningQuery:
     def _next(self) -> tuple[bytes, pa.Buffer]:
         """Serve the worker until it says something about the answer."""
         assert self.worker is not None, "the query has ended"
-        channel, folder = self.worker.channel, self.worker.folder
+        channel = self.worker.channel
         while True:
             kind, body = channel.receive(self._wait)
             if kind == b"N":
-                with self._told(channel):
-                    self._tables = self._open_tables(decode(body, type=Names), folder)
-                    channel.send(b"T", [encode(TablesGiven(self._tables.given))])
+                self._reply(channel, partial(self._open_named, decode(body, type=Names)))
             elif kind == b"O":
                 self._open(decode(body, type=OpenScan))
             elif kind == b"R":
-                with self._told(channel):
-                    self._read_on(channel, decode(body, type=int))
+                self._reply(channel, partial(self._read_on, decode(body, type=int)))
             elif kind == b"C":
                 self._close_scan(decode(body, type=int))
             elif kind == b"F":
@@ -212,19 +211,21 @@ class RunningQuery:
             else:
                 return kind, body
 
-    @contextmanager
-    def _told(self, channel: Channel) -> Iterator[None]:
-        """Let the worker end its query where a table fails, so that it can serve the next one."""
+    def _reply(self, channel: Channel, answer: Callable[[], _Frame]) -> None:
+        """Send an answer, or why there is none: the worker then ends its query and stays usable."""
         try:
-            yield
-        except (ClientGone, ChannelClosed, TooSlow):
+            kind, bodies = answer()
+        except (ClientGone, TooSlow):
             raise
         except Exception as exc:
             self._cause = exc
-            channel.send(b"X", [encode(Failure("source", str(exc)))])
+            kind, bodies = b"X", [encode(Failure("source", str(exc)))]
+        channel.send(kind, bodies, self._wait)
 
-    def _wait(self) -> None:
-        """Wait for the worker; look after the client and the clock meanwhile."""
+    def _wait(self, events: int) -> None:
+        """Wait for the worker to send, or to read; look after client and clock meanwhile."""
+        assert self.worker is not None
+        self._poll.register(self.worker.channel.fileno(), events)
         while not self._poll.poll(POLL_MS):
             self._check()
 
@@ -243,8 +244,14 @@ class RunningQuery:
         source = self._tables.sources[asked.source]
         self._scans[asked.scan] = source.read(asked.columns, asked.filter, self._check)
 
-    def _read_on(self, channel: Channel, scan: int) -> None:
-        """Answer with the next batches of a scan."""
+    def _open_named(self, names: Names) -> _Frame:
+        """Open the tables that the statement names."""
+        assert self.worker is not None
+        self._tables = self._open_tables(names, self.worker.folder)
+        return b"T", [encode(TablesGiven(self._tables.given))]
+
+    def _read_on(self, scan: int) -> _Frame:
+        """Return the next batches of a scan."""
         batches: list[pa.RecordBatch] = []
         nbytes = 0
         for batch in self._scans[scan]:
@@ -252,8 +259,7 @@ class RunningQuery:
             nbytes += batch.nbytes
             if nbytes >= REPLY_BYTES:
                 break
-        kind = b"B" if batches else b"Z"
-        channel.send(kind, bodies_of(batches))
+        return b"B" if batches else b"Z", bodies_of(batches)
 
     def _close_scan(self, scan: int) -> None:
         self._scans.pop(scan).close()  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from the socket.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,8 @@ import pyarrow as pa
 _HEAD = struct.Struct("<cQ")
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.decode
+Wait = Callable[[int], None]
+"""Returns once the socket is ready for ``select.POLLIN`` or ``POLLOUT``."""
 
 
 class ChannelClosed(Exception):
@@ -146,41 +149,56 @@ class Channel:
         """Return the descriptor, to wait for."""
         return self._socket.fileno()
 
-    def send(self, kind: bytes, bodies: Sequence[bytes | pa.Buffer] = ()) -> None:
+    def send(
+        self, kind: bytes, bodies: Sequence[bytes | pa.Buffer] = (), wait: Wait | None = None
+    ) -> None:
         """Send a frame whose body is made of these parts.
+
+        Args:
+            wait: waits for room in the socket, or raises; None to block.
 
         Raises:
             ChannelClosed
         """
         size = sum(len(memoryview(body)) for body in bodies)
-        try:
-            self._socket.sendall(_HEAD.pack(kind, size))
-            for body in bodies:
-                self._socket.sendall(body)
-        except OSError as exc:
-            raise ChannelClosed(str(exc)) from exc
+        for part in (_HEAD.pack(kind, size), *bodies):
+            view, at = memoryview(part).cast("B"), 0
+            while at < len(view):
+                at += self._send_some(view[at:], wait)
 
-    def receive(self, before: Callable[[], None] = lambda: None) -> tuple[bytes, pa.Buffer]:
+    def receive(self, wait: Wait | None = None) -> tuple[bytes, pa.Buffer]:
         """Receive a frame.
 
         Args:
-            before: called before each read; may wait for data, or raise.
+            wait: waits for data, or raises; None to block.
 
         Raises:
             ChannelClosed
         """
-        kind, size = _HEAD.unpack(memoryview(self._exactly(_HEAD.size, before)))
-        return kind, self._exactly(size, before)
+        kind, size = _HEAD.unpack(memoryview(self._exactly(_HEAD.size, wait)))
+        return kind, self._exactly(size, wait)
 
     def close(self) -> None:
         """Close this end."""
         self._socket.close()
 
-    def _exactly(self, size: int, before: Callable[[], None]) -> pa.Buffer:
+    def _send_some(self, view: memoryview, wait: Wait | None) -> int:
+        try:
+            if wait is None:
+                return self._socket.send(view)
+            wait(select.POLLOUT)
+            return self._socket.send(view, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as exc:
+            raise ChannelClosed(str(exc)) from exc
+
+    def _exactly(self, size: int, wait: Wait | None) -> pa.Buffer:
         buffer = pa.allocate_buffer(size)
         view, at = memoryview(buffer), 0
         while at < size:
-            before()
+            if wait is not None:
+                wait(select.POLLIN)
             try:
                 count = self._socket.recv_into(view[at:])
             except OSError as exc:

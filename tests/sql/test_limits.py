@@ -107,6 +107,20 @@ def test_a_query_whose_client_stops_reading_loses_its_worker(
         reader.read_all()
 
 
+def test_a_query_whose_worker_reads_nothing_ends_with_its_client(
+    asker: fl.FlightClient, limited: Daemon
+) -> None:
+    assert rows(asker, "SELECT 1") == [(1,)]
+    for pid in workers_of(limited.pid):
+        os.kill(pid, signal.SIGSTOP)
+    more_than_a_socket_takes = pa.record_batch({"p": ["x" * 4_000_000]})
+    options = fl.FlightCallOptions(timeout=0.5)
+    with fl.connect(limited.flight) as leaving, pytest.raises(fl.FlightTimedOutError):
+        ask(leaving, "SELECT length($1)", None, more_than_a_socket_takes, options)
+    until(lambda: running(asker) == 0, "the end of the query")
+    assert ask(asker, "SELECT length($1)", None, more_than_a_socket_takes).num_rows == 1
+
+
 def test_a_namespace_has_its_own_limit_and_further_queries_wait_for_a_worker(
     asker: fl.FlightClient, limited: Daemon
 ) -> None:
