@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import pyarrow as pa
 import structlog
@@ -79,7 +78,7 @@ class RunningQuery:
     """A query in its worker. One thread at a time, except `end` and `is_over`.
 
     Args:
-        open_tables: returns the tables for names; may keep files in a folder meanwhile.
+        open_tables: returns the tables for names.
         check_wanted: raises ClientGone if nobody waits any more.
     """
 
@@ -87,7 +86,7 @@ class RunningQuery:
         self,
         workers: Workers,
         rules: QueryRules,
-        open_tables: Callable[[Names, Path], QueryTables],
+        open_tables: Callable[[Names], QueryTables],
         check_wanted: Callable[[], None],
     ) -> None:
         self._workers = workers
@@ -246,8 +245,7 @@ class RunningQuery:
 
     def _open_named(self, names: Names) -> _Frame:
         """Open the tables that the statement names."""
-        assert self.worker is not None
-        self._tables = self._open_tables(names, self.worker.folder)
+        self._tables = self._open_tables(names)
         return b"T", [encode(TablesGiven(self._tables.given))]
 
     def _read_on(self, scan: int) -> _Frame:

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -173,7 +172,7 @@ class SqlEngine:
         query = RunningQuery(
             self._workers,
             self._rules,
-            lambda names, folder: self._tables(names, None, caller, None),
+            lambda names: self._tables(names, caller, None),
             caller.check_wanted,
         )
         try:
@@ -204,7 +203,7 @@ class SqlEngine:
             query = RunningQuery(
                 self._workers,
                 self._rules,
-                lambda names, folder: self._tables(names, folder, caller, running),
+                lambda names: self._tables(names, caller, running),
                 caller.check_wanted,
             )
         except BaseException:
@@ -295,16 +294,14 @@ class SqlEngine:
                 " restart it"
             )
 
-    def _tables(
-        self, names: Names, folder: Path | None, caller: SqlCaller, running: _Running | None
-    ) -> QueryTables:
-        """Return the tables that a statement names. In the thread of the query."""
+    def _tables(self, names: Names, caller: SqlCaller, running: _Running | None) -> QueryTables:
+        """Return the tables that a statement names; ``running`` is None to describe it."""
         asked = Asked(
             names,
             caller.may_read,
             caller.authorization,
             caller.check_wanted,
-            folder,
+            running is None,
             running is not None and running.allows_missing,
         )
         tables = self._parts.finder.open(asked)

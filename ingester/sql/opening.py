@@ -25,12 +25,13 @@ def open_sql(
     root = url.removeprefix(_LOCAL) if url.startswith(_LOCAL) else None
     here = Here(shared.writer.ingester_id, lambda: tables.tree.applied_seq, call)
     reader = SnapshotReader(queries, root)
-    peers = Peers(settings.sql, settings.tls, store_id)
+    folder = settings.data_dir.absolute() / "sql"
+    peers = Peers(settings.sql, settings.tls, store_id, folder)
     parts = SqlParts(
         here.ingester_id,
         TableFinder(here, tables.catalog, queries, reader, peers),
         queries.places,
-        str(settings.data_dir.absolute() / "sql"),
+        str(folder),
         f"{root}/" if root else "",
         shared.metrics.sql_ended,
     )

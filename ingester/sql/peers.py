@@ -1,11 +1,11 @@
 """The rows that other daemons of the same store buffer, for daemons with ``sql.peers``.
 
-    one snapshot here, of version V ─▶ at each peer: what V's files lack ─▶ a file of this query
+    one snapshot here, of version V ─▶ at each peer: what V's files lack ─▶ a file without a name
 
 A peer answers exactly what the files of V lack, as a snapshot after the call, so the answer has
-each acknowledged row once. The rows are copied to the query's folder first: a query reads a table
-as often as it likes, and no peer waits for it. A table with a primary key is complete at its owner.
-Peers are asked with the caller's token.
+each acknowledged row once. The rows are copied to disk first: a query reads a table as often as it
+likes, and no peer waits for it. The copies are outside the workers' folders, which SQL can read. A
+table with a primary key is complete at its owner. Peers are asked with the caller's token.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -47,19 +48,22 @@ class Tail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpooledRows:
-    """Rows in a file of the query, which the worker reads like those of a buffer."""
+    """Rows in a file without a name, which the worker reads like those of a buffer.
 
-    path: Path
+    Attributes:
+        file: the file's contents, mapped; the file ends with it.
+    """
+
+    file: pa.Buffer
 
     def read(
         self, columns: list[str], filter_: Fields | None, check_wanted: Callable[[], None]
     ) -> Iterator[pa.RecordBatch]:
         """Yield all rows in these columns; the filter is the worker's."""
-        with pa.memory_map(str(self.path)) as file:
-            reader = pa.ipc.open_file(file)
-            for place in range(reader.num_record_batches):
-                check_wanted()
-                yield reader.get_batch(place).select(columns)
+        reader = pa.ipc.open_file(self.file)
+        for place in range(reader.num_record_batches):
+            check_wanted()
+            yield reader.get_batch(place).select(columns)
 
 
 class Peers:
@@ -67,9 +71,13 @@ class Peers:
 
     Args:
         store_id: the store that all of them must have.
+        folder: for copies of their rows.
     """
 
-    def __init__(self, settings: SqlSettings, tls: TlsSettings, store_id: str) -> None:
+    def __init__(
+        self, settings: SqlSettings, tls: TlsSettings, store_id: str, folder: Path
+    ) -> None:
+        self._folder = folder
         self._settings = settings
         self._tls = tls
         self._store_id = store_id
@@ -84,7 +92,6 @@ class Peers:
         table: TableKey,
         snapshot: Snapshot,
         authorization: str,
-        folder: Path,
         check_wanted: Callable[[], None],
         missing: set[str] | None = None,
     ) -> list[Tail]:
@@ -99,9 +106,8 @@ class Peers:
         """
         found = []
         for address in self._settings.peers:
-            path = folder / f"{len(list(folder.iterdir()))}.arrow"
             try:
-                tail = self._tail(address, table, snapshot, authorization, path, check_wanted)
+                tail = self._tail(address, table, snapshot, authorization, check_wanted)
             except (fl.FlightError, pa.ArrowException) as exc:
                 self._forget(address)
                 unreachable = isinstance(exc, fl.FlightUnavailableError | fl.FlightTimedOutError)
@@ -122,7 +128,6 @@ class Peers:
         table: TableKey,
         snapshot: Snapshot,
         authorization: str,
-        path: Path,
         check_wanted: Callable[[], None],
     ) -> Tail:
         asked = Ticket(
@@ -141,20 +146,23 @@ class Peers:
         aligned = Aligner(projected(definition.schema, None, definition.keyed))
         if unknown := set(reader.schema.names) - set(aligned.schema.names):
             raise Refused(f"columns are being added: {', '.join(unknown)}", retry_after_s=0.1)
-        rows = nbytes = 0
-        with pa.ipc.new_file(str(path), aligned.schema) as file:
-            for chunk in reader:
-                check_wanted()
-                rows, nbytes = rows + chunk.data.num_rows, nbytes + chunk.data.nbytes
-                if nbytes > self._settings.spill:
-                    raise BadRequest(
-                        f"daemon {address} buffers more rows of {'.'.join(table)} than sql.spill"
-                        " allows to copy: flush them first (ingester persist)",
-                        details=limit_facts("sql.spill", self._settings.spill, nbytes),
-                    )
-                file.write_batch(aligned(chunk.data))
+        with NamedTemporaryFile(dir=self._folder) as file:
+            rows = nbytes = 0
+            with pa.ipc.new_file(file.name, aligned.schema) as writer:
+                for chunk in reader:
+                    check_wanted()
+                    rows, nbytes = rows + chunk.data.num_rows, nbytes + chunk.data.nbytes
+                    if nbytes > self._settings.spill:
+                        raise BadRequest(
+                            f"daemon {address} buffers more rows of {'.'.join(table)} than"
+                            " sql.spill allows to copy: flush them first (ingester persist)",
+                            details=limit_facts("sql.spill", self._settings.spill, nbytes),
+                        )
+                    writer.write_batch(aligned(chunk.data))
+            with pa.memory_map(file.name) as mapped:
+                spooled = SpooledRows(mapped.read_buffer()) if rows else None
         taken = int(told.get("taken_version", 0))
-        return Tail(told.get("ingester_id", address), taken, SpooledRows(path) if rows else None)
+        return Tail(told.get("ingester_id", address), taken, spooled)
 
     def _connection(self, address: str) -> fl.FlightClient:
         with self._lock:

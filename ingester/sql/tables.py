@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ingester.buffer import TableBuffer
@@ -116,7 +115,7 @@ class Asked:
         may_read: returns whether its caller may read a namespace.
         authorization: the caller's header, for peers.
         check_wanted: raises if nobody waits for the answer any more.
-        folder: where copies of peers' rows go, deleted after the query; None to read no rows.
+        described: whether only the tables' columns are asked for.
         allows_missing: whether unreachable peers may be left out.
     """
 
@@ -124,7 +123,7 @@ class Asked:
     may_read: MayRead
     authorization: str
     check_wanted: Callable[[], None]
-    folder: Path | None
+    described: bool
     allows_missing: bool = False
 
 
@@ -147,14 +146,16 @@ class TableFinder:
             BadRequest: a version is not kept, or a name is ambiguous.
             Refused: the store or a peer cannot be reached.
         """
-        tables = self._described(asked) if asked.folder is None else self._with_rows(asked)
+        everything: list[TableGiven] = []
         if asked.names.everything:
-            known = {folded(given.namespace, given.name) for given in tables.given}
-            for given in self._here.call(self._everything, asked.may_read):
-                # Of tables whose names differ only in case, the catalogue shows one.
-                if (name := folded(given.namespace, given.name)) not in known:
-                    known.add(name)
-                    tables.given.append(given)
+            everything = self._here.call(self._everything, asked.may_read)
+        tables = self._described(asked) if asked.described else self._with_rows(asked)
+        known = {folded(given.namespace, given.name) for given in tables.given}
+        for given in everything:
+            # Of tables whose names differ only in case, the catalogue shows one.
+            if (name := folded(given.namespace, given.name)) not in known:
+                known.add(name)
+                tables.given.append(given)
         return tables
 
     def _described(self, asked: Asked) -> QueryTables:
@@ -181,7 +182,6 @@ class TableFinder:
     def _add(self, asked: Asked, taken: Taken, tables: QueryTables) -> bool:
         """Add a table; return False if its snapshots do not fit together."""
         named, snapshot = taken.named, taken.snapshot
-        assert asked.folder is not None
         tables.namespaces.add(named.key[0])
         given = self._reader.given(named.spelled, named.key, snapshot, tables.sources)
         tables.given.append(given)
@@ -194,7 +194,6 @@ class TableFinder:
             named.key,
             snapshot,
             asked.authorization,
-            asked.folder,
             asked.check_wanted,
             tables.missing if asked.allows_missing else None,
         )

@@ -61,6 +61,14 @@ def test_a_query_at_any_daemon_has_the_rows_of_all(two: Two) -> None:
         assert rows(a, "SELECT sum(n) FROM shop.visits") == [(6,)]
 
 
+def test_copies_of_a_peers_rows_are_out_of_reach_and_end_with_their_query(two: Two) -> None:
+    with fl.connect(two.a.flight) as a, fl.connect(two.b.flight) as b:
+        put(b, ("shop", "copied"), pa.record_batch({"n": [1]}))
+        files = "glob(current_setting('temp_directory') || '/**')"
+        assert rows(a, f"SELECT n, (SELECT count(*) FROM {files}) FROM shop.copied") == [(1, 0)]
+    assert not [path for path in (two.a.data_dir / "sql").rglob("*") if path.is_file()]
+
+
 def test_a_table_with_a_key_is_read_at_its_owner(two: Two) -> None:
     table = ("shop", "keyed")
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
