@@ -114,7 +114,8 @@ class SqlParts:
     Attributes:
         ingester_id: the daemon.
         finder: finds tables and takes snapshots.
-        places: gives each query a place, so that a stop waits for answers.
+        places: gives each query a place for each namespace that it reads, so that quotas hold and
+            a stop waits for its answer.
         spill_folder: a folder of the data directory that is deleted at the start.
         secret: see :class:`QueryRules`.
         ended: receives the seconds of each query that has ended.
@@ -136,6 +137,8 @@ class _Running:
     """Weak: a dropped answer ends its query."""
     cancelled: bool = False
     namespaces: set[str] = field(default_factory=set)
+    places: list[str] = field(default_factory=list)
+    """The namespaces whose places it has."""
     daemons: set[str] = field(default_factory=set)
     missing: set[str] = field(default_factory=set)
 
@@ -169,6 +172,7 @@ class SqlEngine:
             TooManyStreams: all workers are busy.
         """
         self._check_available()
+        checked(statement)
         query = RunningQuery(
             self._workers,
             self._rules,
@@ -176,7 +180,7 @@ class SqlEngine:
             caller.check_wanted,
         )
         try:
-            answering = query.begin(checked(statement), describe=True)
+            answering = query.begin(statement, describe=True)
             schema = schema_of(answering)
             for _ in query.batches(schema):
                 raise AssertionError("a described query has no rows")
@@ -196,19 +200,14 @@ class SqlEngine:
             as :meth:`describe`
         """
         self._check_available()
+        checked(statement)
         name = query_id if query_id and query_id not in self._running else uuid.uuid4().hex
-        places = self._parts.places
-        places.take("query", statement.namespace or "")
-        try:
-            query = RunningQuery(
-                self._workers,
-                self._rules,
-                lambda names: self._tables(names, caller, running),
-                caller.check_wanted,
-            )
-        except BaseException:
-            places.leave("query", statement.namespace or "")
-            raise
+        query = RunningQuery(
+            self._workers,
+            self._rules,
+            lambda names: self._tables(names, caller, running),
+            caller.check_wanted,
+        )
 
         def left() -> None:
             with self._lock:
@@ -216,14 +215,15 @@ class SqlEngine:
                 outcome = "cancelled" if running.cancelled else _outcome(query.error)
                 self._ended[outcome] += 1
                 self._rows += query.rows
-            places.leave("query", statement.namespace or "")
+            for namespace in running.places:
+                self._parts.places.leave("query", namespace)
             self._parts.ended(time.monotonic() - query.began)
 
         running = _Running(query, statement.allows_missing)
         with self._lock:
             self._running[name] = running
         try:
-            schema = schema_of(query.begin(checked(statement), describe=False))
+            schema = schema_of(query.begin(statement, describe=False))
         except BaseException:
             query.close()
             left()
@@ -318,7 +318,8 @@ class SqlEngine:
         """Count a query with its namespaces.
 
         Raises:
-            TooManyStreams: a namespace has as many as it may.
+            Stopping
+            TooManyStreams, OverQuota: a namespace has as many as it may.
         """
         most = self._settings.max_per_namespace
         with self._lock:
@@ -332,6 +333,9 @@ class SqlEngine:
                         details=limit_facts("sql.max_per_namespace", most, used[namespace] + 1),
                     )
             running.namespaces = namespaces
+        for namespace in namespaces:
+            self._parts.places.take("query", namespace)
+            running.places.append(namespace)
 
 
 def _end(running: _Running, why: Exception) -> None:

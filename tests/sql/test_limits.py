@@ -121,6 +121,26 @@ def test_a_query_whose_worker_reads_nothing_ends_with_its_client(
     assert ask(asker, "SELECT length($1)", None, more_than_a_socket_takes).num_rows == 1
 
 
+def test_a_query_takes_a_place_of_the_namespaces_that_it_reads_and_of_no_other(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, Any] = {"quotas__streams": 1, "sql__workers": 3}
+    with (
+        Daemon.start(tmp_path / "data", **settings) as daemon,
+        fl.connect(daemon.flight) as client,
+        fl.connect(daemon.flight) as other,
+    ):
+        for namespace in "ab":
+            put(client, (namespace, "t"), pa.record_batch({"n": list(range(9999))}))
+        slow = client.do_get(sql_ticket("SELECT x.n FROM a.t x, a.t y", "b"))
+        slow.read_chunk()
+        with pytest.raises(fl.FlightUnavailableError, match=r"'a': 1 streams are open, quotas"):
+            ask(other, "SELECT n FROM a.t")
+        assert rows(other, "SELECT count(*) FROM b.t", "b") == [(9999,)]
+        assert rows(other, "SELECT 1", "a") == [(1,)]
+        slow.cancel()
+
+
 def test_a_namespace_has_its_own_limit_and_further_queries_wait_for_a_worker(
     asker: fl.FlightClient, limited: Daemon
 ) -> None:
