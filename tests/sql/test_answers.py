@@ -242,3 +242,12 @@ def test_the_schema_is_known_before_the_first_row_is_computed(client: fl.FlightC
     reader = client.do_get(sql_ticket(endless), fl.FlightCallOptions(timeout=20))
     assert reader.schema.names == ["n"]
     reader.cancel()
+
+
+def test_a_sample_is_taken_from_buffers_and_files(client: fl.FlightClient, table: Table) -> None:
+    put(client, table, pa.record_batch({"n": [1, 2, 3]}))
+    persist(client, table)
+    put(client, table, pa.record_batch({"n": [4]}))
+    assert len(rows(client, f"SELECT n FROM {named(table)} USING SAMPLE 2 ROWS")) == 2
+    everything = rows(client, f"SELECT n FROM {named(table)} TABLESAMPLE 100%")
+    assert sorted(everything) == [(1,), (2,), (3,), (4,)]

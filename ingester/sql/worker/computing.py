@@ -113,6 +113,8 @@ def compute(query: Query, connection: duckdb.DuckDBPyConnection, channel: Channe
         scans.tell(b"F", encode(Failure("internal", str(exc))))
     except (duckdb.Error, pa.ArrowException, RuntimeError, UnicodeError) as exc:
         scans.tell(b"F", encode(Failure("invalid", str(exc))))
+    except Exception as exc:  # a fault of this program fails this query only
+        scans.tell(b"F", encode(Failure("internal", f"{type(exc).__name__}: {exc}")))
 
 
 def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -> None:

@@ -54,7 +54,7 @@ def type_hints(nodes: Iterator[dict[str, Any]], text: str) -> dict[str, str]:
     data = text.encode()
     found: dict[str, str] = {}
     for node in nodes:
-        kind = node.get("class") or node.get("type")
+        kind = str(node.get("class") or node.get("type"))  # TABLESAMPLE has an object there
         if kind == "CAST":
             start = node["type_expr"]["query_location"]
             end = start + node["type_expr"]["query_location_length"]
@@ -64,7 +64,7 @@ def type_hints(nodes: Iterator[dict[str, Any]], text: str) -> dict[str, str]:
             both = [each for each in (node["limit"], node["offset"]) if each]
             found |= dict.fromkeys(_parameters(both), "BIGINT")
         else:
-            sides = [node[side] for side in _BESIDE.get(kind or "", ())]
+            sides = [node[side] for side in _BESIDE.get(kind, ())]
             if node.get("type") in ("COMPARE_IN", "COMPARE_NOT_IN"):
                 sides = node["children"]
             beside = [each["column_names"][-1] for each in sides if each["class"] == "COLUMN_REF"]

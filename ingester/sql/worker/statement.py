@@ -18,7 +18,8 @@ from ingester.sql.wire import Names
 from ingester.sql.worker.parameters import type_hints
 
 _EXPLAIN = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*EXPLAIN(?:\s+ANALYZE)?(?:\s*\([^)]*\))?(?=[\s(/-])",
+    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*EXPLAIN(?:\s+ANALY[SZ]E)?"
+    r"(?:\s*\(\s*(?:FORMAT|ANALY[SZ]E)\b[^)]*\))?(?=[\s(/-])",
     re.IGNORECASE | re.DOTALL,
 )
 _SYSTEM_SCHEMAS = ("information_schema", "pg_catalog")
@@ -55,7 +56,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
     if len(statements) != 1:
         raise BadStatement(f"a query is one statement; this text has {len(statements)}")
     statement = statements[0]
-    kind = statement.type.name
+    kind = _kind(statement)
     if kind == "MULTI":
         raise BadStatement("PIVOT needs its values here: PIVOT … ON column IN (value, …)")
     if kind not in ("SELECT", "EXPLAIN"):
@@ -67,6 +68,13 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
     tree = _tree(connection, body)
     parameters = sorted(statement.named_parameters, key=_order)
     return Parsed(_names(tree), tuple(parameters), type_hints(_nodes(tree), body))
+
+
+def _kind(statement: duckdb.Statement) -> str:
+    try:
+        return statement.type.name
+    except ValueError:  # DuckDB's Python package has no name for CONNECT and a few others
+        return "this statement"
 
 
 def _order(name: str) -> tuple[int, str]:
