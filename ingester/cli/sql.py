@@ -67,7 +67,7 @@ def _not_json(text: str) -> NoReturn:
 
 def _statements(asked: SqlArguments) -> list[str]:
     if asked.statement is not None and asked.file is not None:
-        raise CommandFailed("give a statement or --file, not both", USAGE)
+        raise CommandFailed("a statement and --file exclude each other", USAGE)
     if asked.statement not in (None, "-"):
         return [asked.statement]
     data = sys.stdin.buffer.read() if asked.file is None else asked.file.read_bytes()

@@ -137,6 +137,9 @@ FOLLOWED = {
         f"{_POSTGRES}test_a_difference_is_mended_by_the_copy_that_the_comparison_advises"
     ),
     "set --origin to one of": f"{_POSTGRES}test_a_comparison_takes_the_origin_that_it_lists",
+    "name all other daemons of the store in sql.peers": (
+        "tests/sql/test_peers.py::test_a_client_of_both_daemons_asks_either_of_them"
+    ),
     "run `ingester persist`": (
         "tests/origins/test_moving_often.py::test_an_origin_that_moved_too_often_is_refused_until_its"
         "_rows_are_in_files"
