@@ -37,7 +37,7 @@ class _DuckDB:
         # The daemon's queries have the same priority, which matters on a busy machine.
         os.nice(NICE)
         self._connection = duckdb.connect(config={"threads": 2})
-        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         self._registered: list[str] = []
 
     def act(self, message: tuple[str, int] | dict[str, list[str]] | str) -> Answered | None:
