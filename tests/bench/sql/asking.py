@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.flight as fl
@@ -45,7 +46,9 @@ def workers(daemon: Daemon) -> list[int]:
     """Return the daemon's child processes, which run its SQL queries."""
     found: list[int] = []
     for task in Path(f"/proc/{daemon.pid}/task").iterdir():
-        found += map(int, (task / "children").read_text().split())
+        # A thread may end meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, (task / "children").read_text().split())
     return found
 
 

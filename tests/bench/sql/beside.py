@@ -37,8 +37,7 @@ from tests.bench.streams import PutJob
 from tests.drivers.daemon import Daemon
 
 ENDLESS = (
-    "SELECT max(a.load + b.load + c.load + d.load)"
-    " FROM events AS a, events AS b, events AS c, events AS d"
+    "SELECT max(a.load + b.load + c.range) FROM events AS a, events AS b, range(100000) AS c"
 )
 _SORT = "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY load) AS n, * FROM events)"
 _MEMORY = 128 << 20
