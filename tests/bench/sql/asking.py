@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import pyarrow.flight as fl
-
+from ingester.client import Client
 from tests.bench.requests import NAMESPACE
 from tests.bench.sql.plain_duckdb import Answered
 from tests.drivers.daemon import Daemon
@@ -18,16 +16,11 @@ _QUIET_S = 0.05
 _GIVE_UP_S = 60.0
 
 
-def sql_ticket(text: str) -> fl.Ticket:
-    """Return the ticket of a statement whose tables are in the benchmark's namespace."""
-    return fl.Ticket(json.dumps({"sql": text, "namespace": NAMESPACE}))
-
-
 class Asker:
-    """A connection to a daemon; use it in ``with``."""
+    """A client of a daemon with its defaults; use it in ``with``."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._client = fl.connect(daemon.flight)
+        self._client = Client(daemon.flight)
 
     def __enter__(self) -> Asker:
         return self
@@ -38,7 +31,7 @@ class Asker:
     def ask(self, query: str) -> Answered:
         """Run a query and return its duration, from the call to the whole answer."""
         began = time.perf_counter()
-        table = self._client.do_get(sql_ticket(query)).read_all()
+        table = self._client.sql(query, namespace=NAMESPACE)
         return Answered(time.perf_counter() - began, table.num_rows)
 
 
@@ -65,7 +58,7 @@ def is_busy(pid: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Look every millisecond until a condition holds.
+    """Look every ten milliseconds until a condition holds.
 
     Raises:
         AssertionError: It does not hold for a minute.
@@ -74,7 +67,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         if time.monotonic() > give_up_at:
             raise AssertionError("a condition that was waited for did not come true")
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 def last_busy(pids: list[int]) -> float:

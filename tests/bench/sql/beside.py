@@ -14,7 +14,6 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.flight as fl
 
 from ingester.client import Client
 from tests.bench.children import Child
@@ -26,9 +25,7 @@ from tests.bench.samples import Samples, percentile
 from tests.bench.sampling import PeakMemory
 from tests.bench.sql.asking import (
     Asker,
-    is_busy,
     last_busy,
-    sql_ticket,
     wait_until,
     workers,
 )
@@ -36,18 +33,17 @@ from tests.bench.sql.queries import BATCH_ROWS
 from tests.bench.streams import PutJob
 from tests.drivers.daemon import Daemon
 
-ENDLESS = (
-    "SELECT max(a.load + b.load + c.range) FROM events AS a, events AS b, range(100000) AS c"
-)
+ENDLESS = "SELECT max(a.load + b.load + c.range) FROM events AS a, events AS b, range(100000) AS c"
 _SORT = "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY load) AS n, * FROM events)"
 _MEMORY = 128 << 20
 _OVERHEAD = 256 << 20
 """What a worker's process may use beyond ``sql.memory``."""
+_PLANNED_S = 0.5
 _WRITERS = 4
 _ROWS = 1_000
 _PER_S = 25.0
 _LOOKUP = "host = 'host-07' and time < '2026-11-21T00:01:00Z'"
-_LOOKUPS_PER_S = 50.0
+_LOOKUPS_PER_S = 20.0
 
 Seconds = npt.NDArray[np.float64]
 
@@ -136,18 +132,19 @@ def _load(clients: Clients, client: Client, daemon: Daemon, seconds: float) -> d
 
 @contextmanager
 def _endless(daemon: Daemon) -> Iterator[Child]:
-    """Run the endless query for a client process; a worker is busy with it."""
+    """Run the endless query for a client process."""
     child = Child(_ask_endlessly, daemon.flight)
     try:
-        wait_until(lambda: any(map(is_busy, workers(daemon))))
+        with Client(daemon.flight) as client:
+            wait_until(lambda: client.status()["sql"]["running"] > 0)
         yield child
     finally:
         child.end()
 
 
 def _ask_endlessly(pipe: Connection, flight: str) -> None:
-    with fl.connect(flight) as client:
-        client.do_get(sql_ticket(ENDLESS)).read_all()
+    with Client(flight) as client:
+        client.sql(ENDLESS, namespace=NAMESPACE)
 
 
 def limits(bench: Bench) -> Table:
@@ -183,8 +180,8 @@ def _outlives(bench: Bench, daemon: Daemon) -> float:
     """Return how long an endless query runs after its client was killed."""
     bench.say("a client that leaves")
     with _endless(daemon) as child:
-        # Past its planning, in the join itself.
-        time.sleep(bench.effort.cell_s)
+        # By then it computes the join.
+        time.sleep(_PLANNED_S)
         pids = workers(daemon)
         began = time.monotonic()
         os.kill(child.pid, signal.SIGKILL)
