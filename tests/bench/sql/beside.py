@@ -22,7 +22,7 @@ from tests.bench.effort import Bench
 from tests.bench.report import Table, Target
 from tests.bench.requests import NAMESPACE, fill, persist
 from tests.bench.samples import Samples, percentile
-from tests.bench.sampling import PeakMemory
+from tests.bench.sampling import Every, PeakMemory
 from tests.bench.sql.asking import (
     Asker,
     last_busy,
@@ -34,8 +34,11 @@ from tests.bench.streams import PutJob
 from tests.drivers.daemon import Daemon
 
 ENDLESS = "SELECT max(a.load + b.load + c.range) FROM events AS a, events AS b, range(100000) AS c"
-_SORT = "SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY load) AS n, * FROM events)"
-_MEMORY = 128 << 20
+_SORT = (
+    "SELECT max(n), max(time), max(host), max(region), max(temperature) FROM"
+    " (SELECT row_number() OVER (ORDER BY load) AS n, * FROM events)"
+)
+_MEMORY = 64 << 20
 _OVERHEAD = 256 << 20
 """What a worker's process may use beyond ``sql.memory``."""
 _PLANNED_S = 0.5
@@ -151,29 +154,44 @@ def limits(bench: Bench) -> Table:
     """Measure memory under a query that spills, and how long a query outlives its client."""
     rows = bench.effort.sql_rows
     table = Table(
-        "sql-limits", f"SQL: limits, {rows:,} rows in files", ["what", "measured", "of the limit"]
+        "sql-limits",
+        f"SQL: {rows:,} rows in files, {_MEMORY >> 20} MiB for a query",
+        ["what", "measured", "of sql.memory"],
     )
-    with bench.daemon(sql__memory=f"{_MEMORY >> 20}MiB") as daemon, Asker(daemon) as asker:
+    with bench.daemon(sql__memory=f"{_MEMORY >> 20}MiB") as daemon:
         fill(daemon, "events", rows, BATCH_ROWS)
         persist(daemon, "events")
+        _spill(bench, table, daemon)
+        left = Samples(tuple(_outlives(bench, daemon) for _ in range(bench.effort.repeats)), "s")
+    table.add(what="an endless query after its client's end", measured=left)
+    table.targets.append(Target("a query after its client's end", 1.0, left, below=True))
+    return table
+
+
+def _spill(bench: Bench, table: Table, daemon: Daemon) -> None:
+    """Add the memory and the disk space of a sort that does not fit into the memory."""
+    bench.say("a sort that spills")
+    spilled: list[int] = []
+    with Asker(daemon) as asker, Client(daemon.flight) as client:
         asker.ask("SELECT 1")
         (worker,) = workers(daemon)
-        bench.say("a sort that spills")
         before = daemon.resident_bytes
-        peaks = {"worker": PeakMemory(worker), "daemon, more than before": PeakMemory(daemon.pid)}
-        sort = asker.ask(_SORT)
-        table.add(what="a sort of all rows", measured=Samples((sort.seconds,), "s"))
-        for who, peak in peaks.items():
-            nbytes = peak.bytes - (before if who != "worker" else 0)
-            measured, share = Samples((nbytes,), "B"), Samples((nbytes / _MEMORY,), "x")
-            table.add(what=f"its peak memory: {who}", measured=measured, of_the_limit=share)
-            if who == "worker":
-                allowed = _MEMORY + _OVERHEAD
-                table.targets.append(Target("memory of a worker", allowed, measured, below=True))
-        left = Samples(tuple(_outlives(bench, daemon) for _ in range(bench.effort.repeats)), "s")
-        table.add(what="an endless query after its client's end", measured=left)
-        table.targets.append(Target("a query after its client's end", 1.0, left, below=True))
-    return table
+        of_worker, of_daemon = PeakMemory(worker), PeakMemory(daemon.pid)
+        with Every(0.02, lambda: spilled.append(client.status()["sql"]["spilled_bytes"])):
+            sort = asker.ask(_SORT)
+    table.add(what="a sort of all rows", measured=Samples((sort.seconds,), "s"))
+    measured = {
+        "its bytes on disk": max(spilled),
+        "memory of its worker": of_worker.bytes,
+        "memory that the daemon took meanwhile": max(0, of_daemon.bytes - before),
+    }
+    for what, nbytes in measured.items():
+        share = Samples((nbytes / _MEMORY,), "x")
+        table.rows.append(
+            {"what": what, "measured": Samples((nbytes,), "B"), "of sql.memory": share}
+        )
+    peak = Samples((of_worker.bytes,), "B")
+    table.targets.append(Target("memory of a worker", _MEMORY + _OVERHEAD, peak, below=True))
 
 
 def _outlives(bench: Bench, daemon: Daemon) -> float:
