@@ -36,7 +36,7 @@ EXAMPLES: dict[str, list[Any]] = {
 # Values that differ between daemons or over time.
 VOLATILE = re.compile(
     r"incarnation|pid|version|flight|http|store|ingester_id|.*_at|at|since|.*bytes|.*_s|sequence|"
-    r"until|.*_files|snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
+    r"until|query_id|parts|elapsed_ms|.*_files|snapshot_sequence|position|manifest_version|segments|syncs|state|operations_.*"
 )
 
 
@@ -186,6 +186,23 @@ def test_the_story_of_the_page_is_what_a_daemon_says(
     (told,) = by_action["replications"]
     assert (told["origin"], told["alive"], told["rivals"]) == (sent["origin"], True, 0)
     assert by_action.keys() == one("GET /api/status").keys()
+    sent = one("A ticket with SQL")
+    sink = pa.BufferOutputStream()
+    row = pa.record_batch({"least": [1.0]})
+    with pa.ipc.new_stream(sink, row.schema) as writer:
+        writer.write_batch(row)
+    sent["parameters"] = base64.b64encode(sink.getvalue().to_pybytes()).decode()
+    answer = get(client, sent)
+    metadata = {key.decode(): value.decode() for key, value in answer.schema.metadata.items()}
+    assert unlike(one("The metadata of an SQL answer's schema"), metadata) == []
+    assert answer.read_all().to_pylist() == [{"host": "h2", "more": 5.0}]
+    request = urllib.request.Request(
+        daemon.http + "/api/sql",
+        b'{"sql": "SELECT count(*) AS n FROM shop.visits"}',
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as answered:
+        assert unlike(one("POST /api/sql"), json.load(answered)) == []
     sent, shown = EXAMPLES["drain"]
     assert unlike([shown], act(client, "drain", sent)) == []
     assert act(client, "drain", {"undo": True})[0]["state"] == "none"
