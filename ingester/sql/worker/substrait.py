@@ -299,7 +299,7 @@ def _integer(number: int, raw: int, type_: pa.DataType) -> Any:
     try:
         if number == 16 and t.is_date32(type_):
             return (date(1970, 1, 1) + timedelta(days=signed(raw))).isoformat()
-        if number in (14, 27) and t.is_timestamp(type_) and (number == 27) == bool(type_.tz):
+        if number in (14, 27) and t.is_timestamp(type_):
             moment = datetime(1970, 1, 1) + timedelta(microseconds=signed(raw))
             return moment.isoformat() + ("Z" if type_.tz else "")
     except OverflowError:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import time
 from decimal import Decimal
 from functools import reduce
+from itertools import product
 from operator import and_, or_
 
 import pyarrow as pa
@@ -89,11 +91,29 @@ def test_a_filter_finds_the_rows_of_its_expression(
         assert table.select(["id", *looked_at]).filter(expression)["id"].to_pylist() == expected
 
 
+def test_a_comparison_and_its_opposite_find_every_tempting_value() -> None:
+    for name in set(NAMES) - {"none", "ns", "nsz"}:
+        column = COLUMNS[name]
+        values = pa.array([*column.values, None], column.type)
+        table = pa.table({"id": range(len(values)), name: values})
+        scan = scans_of(table)
+        for value, compare in product(column.values[::3], COMPARED):
+            if isinstance(value, float) and not math.isfinite(value):
+                continue
+            compared = compare(ds.field(name), pa.scalar(value, column.type))
+            for expression in (compared, ~compared):
+                pushed = pushed_filter(expression, table.schema)
+                assert pushed.exact, expression
+                found = [row for batch in scan(["id"], pushed.terms) for row in batch["id"]]
+                assert found == list(table.filter(expression)["id"]), expression
+
+
 def test_a_part_that_a_ticket_cannot_say_is_left_out_of_and_but_not_of_or() -> None:
     inside = ds.field("s", "x") == 1
     for expression, terms in [
         (inside & (I8 > 1), [[["i8", ">", 1]]]),
         (inside | (I8 > 1), None),
+        (ds.field("s", "y", "z").is_null() & (I8 > 1), [[["i8", ">", 1]]]),
         (~(inside | (I8 > 1)), [[["i8", "not >", 1]]]),
         ((inside & (I8 > 1)) | (I8 == 0), [[["i8", ">", 1]], [["i8", "in", [0]]]]),
     ]:
@@ -119,13 +139,28 @@ def test_values_without_a_form_in_a_ticket_are_left_out() -> None:
 
 
 def test_a_filter_that_is_never_true_is_not_taken_for_one_without_conditions() -> None:
-    for expression in (pc.scalar(False), I8.is_null() & (I8 == 1), ~I8.is_null() & I8.is_null()):
+    null = pc.scalar(pa.scalar(None, pa.bool_()))
+    for expression in (
+        pc.scalar(False),
+        null,
+        ~null,
+        I8.is_null() & (I8 == 1),
+        ~I8.is_null() & I8.is_null(),
+    ):
         pushed = pushed_filter(expression, SCHEMA)
         assert pushed.exact
         assert pushed.terms == [[["id", "is null"], ["id", "is not null"]]]
     assert pushed_filter(I8.isin(pa.array([], pa.int8())), SCHEMA).terms == [[["i8", "in", []]]]
     always = pushed_filter(pc.scalar(True), SCHEMA)
     assert (always.terms, always.exact) == (None, True)
+
+
+def test_arrow_finds_a_null_outside_of_a_list_and_sql_does_not() -> None:
+    inside = I8.isin(pa.array([1], pa.int8()))
+    outside = [["i8", "not in", [1]]]
+    assert pushed_filter(~inside, SCHEMA).terms == [outside, [["i8", "is null"]]]
+    as_in_sql = pc.if_else(I8.is_valid(), inside, pa.scalar(None, pa.bool_()))
+    assert pushed_filter(~as_in_sql, SCHEMA).terms == [outside]
 
 
 def test_what_follows_from_other_conditions_is_not_multiplied() -> None:
