@@ -38,7 +38,7 @@ from ingester.protobuf import fields, signed
 MAX_ALTERNATIVES = 1000
 """A filter with more alternatives is cut down, because AND over ORs multiplies them."""
 MAX_NESTING = 12
-"""Of calls. pyarrow 26 doubles the message with each level; with 12 it has 1 MB.
+"""More levels of calls are not converted: pyarrow 26 doubles the message with each; 12 make 1 MB.
 
 Source: https://github.com/apache/arrow/issues/48761
 """
