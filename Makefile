@@ -122,7 +122,8 @@ $(FLIGHT_SQL)/$(JDBC_JAR):
 check: setup ## Lint, format, types, layers, documents, known vulnerabilities
 	@$(MAKE) --no-print-directory --output-sync=target --jobs $(JOBS) types rules
 
-# The two halves of `make check`, which take as long as each other.
+# The two halves of `make check`, which take as long as each other. The second one has every test
+# compiled, with its assertions: each process of `make test` would do that for itself.
 .PHONY: types
 types: setup
 	@$(PY) -m mypy --strict $(PACKAGES) tests
@@ -136,6 +137,7 @@ rules: setup
 		tests/readme/test_generated.py tests/readme/test_architecture.py \
 		tests/readme/test_threat_model.py
 	@$(PY) -m tests.supply_chain.advisories
+	@found=$$($(PY) -m pytest -qq --collect-only 2>&1) || { echo "$$found"; exit 1; }
 
 .PHONY: audit
 audit: setup ## What is locked against deploy/advisories.json, without a network
