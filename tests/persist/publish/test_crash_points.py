@@ -57,6 +57,34 @@ def number_of_changes(store: ObjectStore) -> int:
     return -1 - counting._left
 
 
+class ReadOnce:
+    """A store of tables that nobody changes: what is read of their manifests is remembered.
+
+    Those are most of the requests of a publisher.
+    """
+
+    def __init__(self, inner: ObjectStore) -> None:
+        self._inner = inner
+        self._found: dict[tuple[Any, ...], Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in ("get", "exists", "list"):
+            return found
+
+        def read(path: str, *more: Any, **named: Any) -> Any:
+            if "/_manifest/" not in path:
+                return found(path, *more, **named)
+            asked = (name, path, *more, *named.items())
+            if asked not in self._found:
+                answer = found(path, *more, **named)
+                self._found[asked] = list(answer) if name == "list" else answer
+            answer = self._found[asked]
+            return iter(answer) if name == "list" else answer
+
+        return read
+
+
 class Stage:
     """What a table's publishers have written before a publication, which can be put back."""
 
@@ -82,19 +110,20 @@ def test_every_cut_ends_in_the_same_metadata(real_store: ObjectStore, later: boo
     if later:
         publish(real_store)
         second_part(table)
-    stage = Stage(real_store)
-    changes = number_of_changes(real_store)
-    expected = metadata(real_store)
+    store: Any = ReadOnce(real_store)
+    stage = Stage(store)
+    changes = number_of_changes(store)
+    expected = metadata(store)
     assert changes > 4
     for at in range(1, changes + 1):
         for done in (False, True):
             stage.again()
             with pytest.raises(Killed):
-                publish(KillingStore(real_store, at, done=done))
+                publish(KillingStore(store, at, done=done))
             with suppress(Killed):  # less may be left to do
-                publish(KillingStore(real_store, 1 + at // 2, done=not done))
-            publish(real_store)
-            assert metadata(real_store) == expected, (at, done)
+                publish(KillingStore(store, 1 + at // 2, done=not done))
+            publish(store)
+            assert metadata(store) == expected, (at, done)
 
 
 def test_what_was_cut_is_read_as_if_it_was_not(tmp_path: Path) -> None:
