@@ -36,7 +36,8 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``schema``                                          columns and types, the conversion into them
     ``config``
     ``memory``, ``errors``, ``transform``, ``conversion``, ``shown_text``, ``secret_texts``,
-    ``time_texts``, ``protobuf``                        dates as text, messages as bytes
+    ``time_texts``, ``value_texts``                     dates and columns as text
+    ``protobuf``                                        messages as bytes
 
 Beside the daemon, which they never import: ``client``; on it ``followers`` (local copies of
 tables), ``postgres`` and ``spark``, which reads a version's files from the store and asks daemons

@@ -1,81 +1,111 @@
-"""``sql``: statements from the command line, a file or a pipe; else the prompt."""
+"""``sql``: statements from the command line or a pipe, and their answers; else the prompt."""
 
-import json
+import re
 import sys
-from decimal import Decimal
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ingester.client import Client
+from ingester.shown_text import shown_names
 
 from .connecting import connect
 from .exits import USAGE, CommandFailed, end_on_signals
-from .output.formats import format_of
-from .sql_answers import SqlArguments, print_answer
-from .sql_text import divided
+from .printing import print_line, say
+from .query import write_answer
+
+PLAN = ["explain_key", "explain_value"]
+"""The columns of EXPLAIN."""
+_IGNORED = r"--[^\n]*|/\*.*?\*/|\s"
+_STATEMENT = re.compile(
+    rf"""(?>(?:{_IGNORED}
+    | [eE]'(?:[^'\\]|\\.|'')*' | '[^']*' | "[^"]*" | \$(?P<tag>\w*)\$.*?\$(?P=tag)\$
+    | (?!/\*|\$\w*\$|--|['";]). )*);""",
+    re.VERBOSE | re.DOTALL,
+)
 
 
-def run_sql(endpoint: str, asked: SqlArguments) -> None:
-    """Run statements, or the prompt if there are none and a terminal.
+class SqlAnswers(NamedTuple):
+    """How statements are run, and where their answers go."""
+
+    namespace: str | None
+    format: str
+    output: Path | None = None
+    allow_missing: bool = False
+
+    def print(self, client: Client, statement: str) -> int:
+        """Print the answer of one statement, or write it to ``output``; the number of rows."""
+        missing = "allow" if self.allow_missing else "error"
+        with client.sql_stream(statement, namespace=self.namespace, missing=missing) as stream:
+            if stream.missing:
+                say(f"rows that only these daemons hold are missing: {', '.join(stream.missing)}")
+            names = stream.schema.names
+            if self.format == "table" and names == PLAN:
+                plan = [text for batch in stream for text in batch.column(1).to_pylist()]
+                for line in "\n".join(plan).splitlines():
+                    print_line(line)
+                return len(plan)
+            if self.format == "jsonl" and (twice := {n for n in names if names.count(n) > 1}):
+                raise CommandFailed(
+                    f"two columns have the name {shown_names(sorted(twice))}, which a JSON object"
+                    " cannot have: rename one with AS"
+                )
+            more = "another --format prints all"
+            try:
+                return write_answer(stream.schema, stream, self.format, self.output, more=more)
+            except pa.ArrowNotImplementedError as exc:
+                raise CommandFailed(f"{exc}: cast the column, or use another format") from exc
+
+
+def run_sql(endpoint: str, statement: str | None, answers: SqlAnswers) -> None:
+    """Run a statement, else those of standard input; a prompt if it is a terminal.
 
     Raises:
         CommandFailed: Wrong usage.
         ClientError: The daemon refused a statement; those before it have been answered.
     """
-    kind = format_of(asked.format, asked.output)
     with connect(endpoint) as client:
-        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        if asked.statement is None and asked.file is None and is_terminal:
-            if asked.output is not None:
+        if statement is None and sys.stdin.isatty() and sys.stdout.isatty():
+            if answers.output is not None:
                 raise CommandFailed("--output needs a statement", USAGE)
             # Importing readline may print an escape sequence.
             from .sql_prompt import SqlPrompt
 
-            SqlPrompt(client, asked, kind).run()
+            SqlPrompt(client, answers).run()
             return
         end_on_signals()
-        statements = _statements(asked)
-        if asked.output is not None and len(statements) > 1:
+        statements = _piped() if statement is None else [statement]
+        if answers.output is not None and len(statements) > 1:
             raise CommandFailed(
                 f"--output takes the answer of one statement, not of {len(statements)}", USAGE
             )
-        for statement in statements:
-            print_answer(client, statement, asked, kind)
+        for each in statements:
+            answers.print(client, each)
 
 
-def parameters_of(given: list[str]) -> dict[str, Any]:
-    """The values of ``--param NAME=VALUE`` by name. Fractions keep their digits.
-
-    Raises:
-        CommandFailed: It has another form, or a name twice.
-    """
-    found: dict[str, Any] = {}
-    for each in given:
-        name, equals, text = each.partition("=")
-        name = name.strip().removeprefix("$")
-        if not equals or not name:
-            raise CommandFailed(f"--param {each!r} is not NAME=VALUE", USAGE)
-        if name in found:
-            raise CommandFailed(f"--param {name} is given twice", USAGE)
-        try:
-            found[name] = json.loads(text, parse_float=Decimal, parse_constant=_not_json)
-        except (ValueError, RecursionError):
-            found[name] = text
-    return found
-
-
-def _not_json(text: str) -> NoReturn:
-    raise ValueError(text)
-
-
-def _statements(asked: SqlArguments) -> list[str]:
-    if asked.statement is not None and asked.file is not None:
-        raise CommandFailed("a statement and --file exclude each other", USAGE)
-    if asked.statement not in (None, "-"):
-        return [asked.statement]
-    data = sys.stdin.buffer.read() if asked.file is None else asked.file.read_bytes()
+def _piped() -> list[str]:
     try:
-        statements, rest = divided(data.decode("utf-8-sig"))
+        statements, rest = divided(sys.stdin.buffer.read().decode("utf-8-sig"))
     except UnicodeDecodeError as exc:
         raise CommandFailed(f"the statements are not UTF-8: {exc}", USAGE) from exc
     statements += [rest] if rest else []
     if not statements:
         raise CommandFailed("no statement is given", USAGE)
     return statements
+
+
+def divided(text: str) -> tuple[list[str], str]:
+    """The complete statements in a text, without their semicolons, and the text after the last.
+
+    A semicolon ends a statement, unless it is in a text, a quoted name or a comment.
+    """
+    statements, at = list[str](), 0
+    while (found := _STATEMENT.match(text, at)) is not None:
+        at = found.end()
+        statements.append(found[0][:-1].strip())
+    return list(filter(_has_code, statements)), text[at:] if _has_code(text[at:]) else ""
+
+
+def _has_code(text: str) -> bool:
+    return re.sub(_IGNORED, "", text, flags=re.DOTALL) != ""

@@ -1,6 +1,5 @@
 """The options of ``sql``."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,24 +11,12 @@ def sql(
     statement: Annotated[
         str | None,
         typer.Argument(
-            help="One SQL statement; - reads statements from standard input. Default: a prompt.",
+            help="One SQL statement. Default: a prompt, or the statements in standard input.",
             show_default=False,
         ),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Run the statements in this file.")
-    ] = None,
     namespace: Annotated[
         str | None, typer.Option("--namespace", help="Namespace of tables named without one.")
-    ] = None,
-    param: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--param",
-            metavar="NAME=VALUE",
-            help="Value of $NAME: JSON, such as 42, true, [1, 2] or '\"42\"', else text."
-            " Repeatable.",
-        ),
     ] = None,
     format_: OutputFormat = None,
     output: OutputFile = None,
@@ -44,16 +31,8 @@ def sql(
     Without a statement, a prompt on a terminal; else statements from standard input, each ended by
     a semicolon. The first that fails ends the command.
     """
-    from .sql import parameters_of, run_sql
-    from .sql_answers import SqlArguments
+    from .output.formats import format_of
+    from .sql import SqlAnswers, run_sql
 
-    asked = SqlArguments(
-        statement=statement,
-        file=file,
-        namespace=namespace,
-        parameters=parameters_of(param or []),
-        format=format_ or ("jsonl" if json else None) or ("csv" if csv else None),
-        output=output,
-        allow_missing=allow_missing,
-    )
-    run_sql(endpoint, asked)
+    kind = format_of(format_ or ("jsonl" if json else None) or ("csv" if csv else None), output)
+    run_sql(endpoint, statement, SqlAnswers(namespace, kind, output, allow_missing))

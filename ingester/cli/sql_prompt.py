@@ -1,29 +1,25 @@
-r"""The prompt of ``sql``: statements of several lines, each ended by a semicolon, and commands.
+"""The prompt of ``sql``: statements of several lines, each ended by a semicolon.
 
-    \d              tables          \timing   show how long each statement takes
-    \d SHOP.ORDERS  a table         \q        leave, as Ctrl-D does
-
-Ctrl-C ends the running query, or drops what was typed. Lines are edited by readline, if Python has
-it; the history is ``~/.ingester_history``, which only its owner may read.
+Ctrl-C ends the running query, or drops what was typed; Ctrl-D, ``quit`` and ``exit`` leave. Lines
+are edited by readline, if Python has it: Tab completes names of tables and columns, and the history
+is ``~/.ingester_history``, which only its owner may read.
 """
 
 import contextlib
 import os
+import re
 import sys
-import time
-from collections.abc import Callable
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ingester.client import Client, ClientError
 from ingester.secret_texts import masked
+from ingester.shown_text import has_hidden
 
 from .exits import CommandFailed
-from .printing import print_line, print_table
-from .sql_answers import SqlArguments, print_answer
-from .sql_names import DELIMITERS, Names
-from .sql_text import divided, name_parts
+from .printing import print_line
+from .sql import SqlAnswers, divided
 
 readline: Any
 try:
@@ -32,38 +28,31 @@ except ImportError:  # some builds of Python lack it
     readline = None
 
 HISTORY_LINES = 2000
-HELP = (
-    r"SELECT …;             run a statement, which may have several lines",
-    r"\d                    list the tables",
-    r"\d NAMESPACE.TABLE    show the columns of a table",
-    r"\timing               show how long each statement takes, or stop that",
-    r"\q                    leave, as Ctrl-D does",
-    r"Ctrl-C                end the running query, or drop what was typed",
-)
+MOST_TABLES = 500
+"""The tables whose columns are completed."""
 
 
 class SqlPrompt:
     """Reads statements from a terminal and prints their answers."""
 
-    def __init__(self, client: Client, asked: SqlArguments, kind: str) -> None:
-        """``kind`` is the format of the answers."""
+    def __init__(self, client: Client, answers: SqlAnswers) -> None:
         self._client = client
-        self._asked = asked
-        self._kind = kind
-        self._timing = False
+        self._answers = answers
         self._history = Path("~/.ingester_history").expanduser()
 
     def run(self) -> None:
         """Read and answer until the end of the input."""
-        names = Names(self._client, self._asked.namespace)
-        names.load_in_background()
-        self._set_up_editing(names)
-        print_line(rf"{self._client.endpoint}, \? for help", sys.stderr)
+        self._set_up_editing()
+        print_line(
+            f"{self._client.endpoint}: end statements with ; and leave by Ctrl-D", sys.stderr
+        )
         typed = ""
         while True:
             try:
                 line = input("ingester-> " if typed else "ingester=> ")
-                typed = self._typed(f"{typed}{line}\n")
+                if not typed and line.strip(" ;").lower() in ("quit", "exit", "\\q"):
+                    return
+                typed = self._run_complete(f"{typed}{line}\n")
             except EOFError:
                 print_line("", sys.stderr)
                 return
@@ -71,81 +60,50 @@ class SqlPrompt:
                 print_line("", sys.stderr)
                 typed = ""
 
-    def _typed(self, text: str) -> str:
-        """Run what is complete in a text; the rest, which further lines complete."""
-        words = text.strip().rstrip(";").split(maxsplit=1)
-        if not words:
-            return ""
-        if words[0].startswith("\\") or words[0].lower() in ("quit", "exit", "help"):
-            self._remember(text)
-            self._reported(partial(self._command, *words))
-            return ""
-        if ";" not in text:
-            return text
+    def _run_complete(self, text: str) -> str:
+        """Run the complete statements of a text; the rest, which further lines complete."""
         statements, rest = divided(text)
         if statements:
             self._remember(text.removesuffix(rest))
-        for statement in statements:
-            if not self._reported(partial(self._answer, statement)):
-                return ""
-        return rest
-
-    def _reported(self, act: Callable[[], None]) -> bool:
-        """Run ``act`` and print its error; whether it succeeded."""
         try:
-            act()
+            for statement in statements:
+                rows = self._answers.print(self._client, statement)
+                if self._answers.format == "table":
+                    print_line(f"({rows:,} row{'s' * (rows != 1)})", sys.stderr)
         except KeyboardInterrupt:
             print_line("cancelled", sys.stderr)
+            return ""
         except (ClientError, CommandFailed) as exc:
             for line in masked(str(exc)).splitlines():
                 print_line(line, sys.stderr)
-        else:
-            return True
-        return False
-
-    def _answer(self, statement: str) -> None:
-        began = time.monotonic()
-        rows = print_answer(self._client, statement, self._asked, self._kind)
-        if self._kind == "table":
-            print_line(f"({rows:,} row{'s' * (rows != 1)})", sys.stderr)
-        if self._timing:
-            print_line(f"time: {(time.monotonic() - began) * 1000:,.1f} ms", sys.stderr)
-
-    def _command(self, name: str, about: str = "") -> None:
-        if name in ("\\q", "quit", "exit"):
-            raise EOFError
-        if name == "\\timing":
-            self._timing = not self._timing
-            print_line(f"timing is {'on' if self._timing else 'off'}", sys.stderr)
-        elif name == "\\d" and about:
-            self._print_columns(name_parts(about))
-        elif name == "\\d":
-            found = self._client.tables()
-            rows = [(each.namespace, each.table, _count(each.rows)) for each in found]
-            print_table(("namespace", "table", "rows"), rows)
-        elif name in ("\\?", "\\h", "help"):
-            for line in HELP:
-                print_line(line)
-        else:
-            raise CommandFailed(rf"{name} is not a command; \? lists them")
-
-    def _print_columns(self, parts: list[str]) -> None:
-        if len(parts) == 1 and self._asked.namespace is not None:
-            parts = [self._asked.namespace, *parts]
-        if len(parts) != 2:
-            raise CommandFailed(r"expected \d NAMESPACE.TABLE")
-        told = self._client.describe(*parts)
-        key = set(told.primary_key or ())
-        rows = [(c.name, c.type, "primary key" if c.name in key else "") for c in told.schema]
-        print_table(("column", "type", ""), rows)
+            return ""
+        return rest
 
     # ------------------------------------------------------------------------------------- editing
 
-    def _set_up_editing(self, names: Names) -> None:
+    @cached_property
+    def _names(self) -> list[str]:
+        """Tables and columns as SQL writes them; nothing if the daemon does not answer."""
+        names = set[str]()
+        with contextlib.suppress(ClientError):
+            for at, each in enumerate(self._client.tables()):
+                table = as_name(each.table)
+                names |= {table, f"{as_name(each.namespace)}.{table}"}
+                if at < MOST_TABLES:
+                    schema = self._client.schema(each.namespace, each.table)
+                    names |= set(map(as_name, schema.names))
+        return sorted(name for name in names if not has_hidden(name))
+
+    def complete(self, text: str, state: int) -> str | None:
+        """The ``state``-th completion of a word, as readline asks for it."""
+        found = [name for name in self._names if name.lower().startswith(text.lower())]
+        return found[state] if state < len(found) else None
+
+    def _set_up_editing(self) -> None:
         if readline is None:
             return
-        readline.set_completer(names.complete)
-        readline.set_completer_delims(DELIMITERS)
+        readline.set_completer(self.complete)
+        readline.set_completer_delims(" \t\n(),;=<>+*/|")
         is_libedit = "libedit" in (readline.__doc__ or "")
         readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
         readline.set_auto_history(False)
@@ -155,7 +113,7 @@ class SqlPrompt:
             readline.read_history_file(self._history)
 
     def _remember(self, text: str) -> None:
-        """Add a statement to the history: one entry, unless a line has a comment."""
+        """Add statements to the history: one entry, unless a line has a comment."""
         if readline is None:
             return
         lines = [line for line in text.splitlines() if line.strip()]
@@ -166,5 +124,8 @@ class SqlPrompt:
             readline.append_history_file(len(entries), self._history)
 
 
-def _count(rows: int) -> int | None:
-    return None if rows < 0 else rows
+def as_name(text: str) -> str:
+    """A name as SQL writes it: quoted if it has to be."""
+    if re.fullmatch(r"[a-z_][a-z0-9_]*", text):
+        return text
+    return '"' + text.replace('"', '""') + '"'

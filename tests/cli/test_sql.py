@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.cli.sql_names import Names
-from ingester.cli.sql_text import as_name, divided, name_parts
+from ingester.cli.sql import SqlAnswers, divided
+from ingester.cli.sql_prompt import SqlPrompt, as_name
 from ingester.client import Client, RetryPolicy
 from tests.cli.conftest import ROOT, Run, check_refused
 from tests.drivers.daemon import Daemon
@@ -54,36 +54,19 @@ def test_a_statement_is_answered_in_every_format(orders: Daemon, run: Run, tmp_p
         assert reader.read_all().num_rows == 2
 
 
-def test_parameters_are_json_or_text_and_names_have_a_default_namespace(
-    orders: Daemon, run: Run
-) -> None:
-    asked = ("--namespace", "sqlshop", "--json", "--param")
-    found = run("sql", "SELECT name FROM orders WHERE id = $id", *asked, "id=2")
+def test_names_have_a_default_namespace(orders: Daemon, run: Run) -> None:
+    found = run("sql", "SELECT name FROM orders WHERE id = 2", "--namespace", "sqlshop", "--json")
     assert json.loads(found.stdout) == {"name": "b"}
-    found = run("sql", "SELECT id FROM orders WHERE name = $n", *asked, "n=b")
-    assert json.loads(found.stdout) == {"id": 2}
-    typed = "SELECT typeof($x) AS t"
-    for value, kind in (("1.50", "DECIMAL(3,2)"), ('"42"', "VARCHAR"), ("NaN", "VARCHAR")):
-        found = run("sql", typed, "--json", "--param", f"x={value}")
-        assert json.loads(found.stdout) == {"t": kind}
-    check_refused(run("sql", typed, "--param", "x"), 2, "--param 'x' is not NAME=VALUE")
-    check_refused(run("sql", typed, "--param", "x=1", "--param", "$x=2"), 2, "given twice")
 
 
-def test_a_file_and_a_pipe_have_several_statements(run: Run, tmp_path: Path) -> None:
+def test_a_pipe_has_several_statements(run: Run) -> None:
     text = "SELECT 'a;b' AS x; -- one; two\nSELECT /* ; */ 2 AS y\n"
-    (tmp_path / "q.sql").write_text(text)
-    for found in (
-        run("sql", "--json", "--file", "q.sql"),
-        run("sql", "--json", stdin=text.encode()),
-        run("sql", "-", "--json", stdin=text.encode()),
-    ):
-        assert found.stdout == b'{"x":"a;b"}\n{"y":2}\n'
+    assert run("sql", "--json", stdin=text.encode()).stdout == b'{"x":"a;b"}\n{"y":2}\n'
     stopped = run("sql", "--json", stdin=b"SELECT 1 AS a; SELECT nothing; SELECT 3 AS c")
     assert (stopped.returncode, stopped.stdout) == (1, b'{"a":1}\n')
     check_refused(run("sql"), 2, "no statement is given")
     check_refused(run("sql", stdin=b"SELECT '\xff'"), 2, "not UTF-8")
-    twice = run("sql", "--file", "q.sql", "--output", "o.csv")
+    twice = run("sql", "--output", "o.csv", stdin=text.encode())
     check_refused(twice, 2, "--output takes the answer of one statement, not of 2")
 
 
@@ -104,7 +87,7 @@ def test_types_that_no_table_has_are_printed_exactly(run: Run) -> None:
         "INTERVAL '1 month 2 days -3.5 seconds'": "P1M2DT-3.5S",
         "'a'::ENUM('a', 'b')": "a",
         "[1, 2]::INT[2]": [1, 2],
-        "{'a': INTERVAL 1 DAY, 'n': NULL}": '{"a":"P0M1DT0S","n":null}',
+        "{'a': INTERVAL 1 DAY, 'n': NULL}": {"a": "P0M1DT0S", "n": None},
         "map(['k'], [TIME '01:02:03'])": [{"key": "k", "value": "01:02:03.000000"}],
         "12345678901234567890123456789012345678::HUGEINT": "12345678901234567890123456789012345678",
         "TIMESTAMP_S '2026-01-01 00:00:00'": "2026-01-01T00:00:00",
@@ -132,35 +115,25 @@ def test_dividing_keeps_every_character_of_a_statement(pieces: list[str]) -> Non
     for each in [*statements, rest]:
         at = text.index(each, at) + len(each)
     # What is whole stays whole when more follows.
-    assert divided(text + "\n; SELECT 1;").statements[: len(statements)] == statements
+    assert divided(text + "\n; SELECT 1;")[0][: len(statements)] == statements
 
 
-def test_names_are_quoted_as_sql_needs_it() -> None:
-    for parts in (["shop", "orders"], ["a-b", 'x".y'], ["Shop", "1"]):
-        assert name_parts(".".join(map(as_name, parts))) == parts
-    assert as_name("shop") == "shop"
-
-
-def test_completion_has_tables_columns_and_keywords_and_asks_the_daemon_once(
-    orders: Daemon,
-) -> None:
+def test_completion_has_tables_and_columns_and_asks_the_daemon_once(orders: Daemon) -> None:
     with Client(orders.flight) as client:
-        names = Names(client, "sqlshop")
-        names.load()
+        prompt = SqlPrompt(client, SqlAnswers(None, "table"))
+        assert _completed(prompt, "sqls") == ["sqlshop.orders"]
     # The client is closed: a further question would fail.
-    assert _completed(names, "sqls") == ["sqlshop.orders"]
-    assert "orders" in _completed(names, "ord")
-    assert "ORDER" in _completed(names, "ord")
-    assert _completed(names, "o.na") == ["o.name"]
-    assert _completed(names, "nothing") == []
-    silent = Names(Client("127.0.0.1:9", retry=RetryPolicy(for_s=0)), None)
-    silent.load()
-    assert _completed(silent, "SELE") == ["SELECT"]
+    assert "orders" in _completed(prompt, "ORD")
+    assert "name" in _completed(prompt, "na")
+    assert _completed(prompt, "nothing") == []
+    silent = SqlPrompt(Client("127.0.0.1:9", retry=RetryPolicy(for_s=0)), SqlAnswers(None, "table"))
+    assert _completed(silent, "a") == []
+    assert [as_name(each) for each in ("shop", "Shop", 'x"y')] == ["shop", '"Shop"', '"x""y"']
 
 
-def _completed(names: Names, text: str) -> list[str]:
+def _completed(prompt: SqlPrompt, text: str) -> list[str]:
     found: list[str] = []
-    while (word := names.complete(text, len(found))) is not None:
+    while (word := prompt.complete(text, len(found))) is not None:
         found.append(word)
     return found
 
@@ -225,7 +198,7 @@ def terminal(orders: Daemon, tmp_path: Path) -> Iterator[Terminal]:
 PROMPT = "ingester=> "
 
 
-def test_the_prompt_runs_statements_and_commands_until_it_is_left(
+def test_the_prompt_runs_statements_until_it_is_left(
     terminal: Terminal, orders: Daemon, tmp_path: Path
 ) -> None:
     terminal.typed("", PROMPT)
@@ -235,14 +208,7 @@ def test_the_prompt_runs_statements_and_commands_until_it_is_left(
     terminal.typed("SELECT 'x' AS a; SELECT 'y' AS b;\n", "(1 row)")
     terminal.typed("", "(1 row)")
     terminal.typed("", PROMPT)
-    assert "orders" in terminal.typed("\\d\n", PROMPT)
-    assert "int64" in terminal.typed("\\d orders\n", PROMPT)
-    assert "Traceback" not in terminal.typed("\\d nowhere.t\n", PROMPT)
-    terminal.typed("\\timing\n", "timing is on")
-    terminal.typed("SELECT 1;\n", "time: ")
-    terminal.typed("", PROMPT)
-    terminal.typed("\\nothing\n", "\\nothing is not a command")
-    terminal.typed("", PROMPT)
+    assert "orders" in terminal.typed("SHOW TABLES;\n", PROMPT)
     assert "Traceback" not in terminal.typed("SELEC 1;\n", PROMPT)
     # Ctrl-C drops what was typed, and later ends a running query.
     terminal.typed("SELECT 'dropped\n", "ingester-> ")

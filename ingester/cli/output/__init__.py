@@ -1,9 +1,8 @@
 """Query answers written as tables, CSV, JSON lines, Arrow IPC or Parquet.
 
     ``formats``   a sink for each format, and the endless table of ``tail``
-    ``values``    exact CSV cells and JSON values
-    ``sql_types`` columns of SQL answers that no table has
 
-``write`` reads every value back as it was, and a file appears complete or not at all. This room
-never contacts a daemon: ``query`` and ``tail`` hand batches over. Start reading at ``formats``.
+Values have the texts of ``ingester.value_texts``. ``write`` reads every value back as it was, and a
+file appears complete or not at all. This room never contacts a daemon: ``query`` and ``tail`` hand
+batches over. Start reading at ``formats``.
 """

@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ingester.shown_text import escaped, escaped_json
-from ingester.time_texts import time_texts
+from ingester.value_texts import csv_cells, json_values, quoted_text, table_cells
 from persist.parquet.stats import leaves_without_floats
 
 from ..exits import USAGE, CommandFailed, half_written
 from ..printing import print_table
-from .values import csv_cells, json_values, quoted_text
 
 FORMATS = ("table", "csv", "jsonl", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
@@ -175,7 +174,7 @@ class _LinesSink:
 
 
 class CsvSink(_LinesSink):
-    """CSV with a header: text is quoted, null is an empty field; see :mod:`.values`.
+    """CSV with a header: text is quoted, null is an empty field; see :mod:`ingester.value_texts`.
 
     pyarrow's CSV writer is not used. It writes the float 1.0 as 1, which is read back as an
     integer, small decimals as 1E-10, timestamps with a zone in local time, and wrong years beyond
@@ -193,7 +192,7 @@ class CsvSink(_LinesSink):
     def write(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        cells = map(csv_cells, self._names, batch.columns)
+        cells = map(csv_cells, batch.columns)
         if self._terminal:
             cells = map(_escaped_cells, cells)
         comma, empty, end = (pa.scalar(text, pa.large_string()) for text in (",", "", "\n"))
@@ -205,7 +204,7 @@ class CsvSink(_LinesSink):
 
 
 class JsonLinesSink(_LinesSink):
-    """One JSON object per row; see :mod:`.values`."""
+    """One JSON object per row; see :mod:`ingester.value_texts`."""
 
     def __init__(self, target: Any, terminal: bool = False) -> None:
         super().__init__(target)
@@ -213,7 +212,7 @@ class JsonLinesSink(_LinesSink):
 
     def write(self, batch: pa.RecordBatch) -> None:
         names = batch.schema.names
-        columns = map(json_values, names, batch.columns)
+        columns = map(json_values, batch.columns)
         rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
         lines = msgspec.json.Encoder().encode_lines(rows)
         self._target.write(escaped_json(lines.decode()).encode() if self._terminal else lines)
@@ -231,7 +230,7 @@ class TableSink:
     def write(self, batch: pa.RecordBatch) -> None:
         room = self._limit - len(self._rows)
         self.more = self.more or batch.num_rows > room
-        self._rows += zip(*map(table_cells, self._names, batch.slice(0, room).columns), strict=True)
+        self._rows += zip(*map(_cells, batch.slice(0, room).columns), strict=True)
 
     def finish(self) -> None:
         print_table(self._names, self._rows)
@@ -242,32 +241,13 @@ class TableSink:
         return len(self._rows)
 
 
+def _cells(column: pa.Array) -> list[str]:
+    return ["null" if text is None else text for text in table_cells(column)]
+
+
 def _escaped_cells(cells: pa.Array) -> pa.Array:
     texts = [None if text is None else escaped(text) for text in cells.to_pylist()]
     return pa.array(texts, pa.large_string())
-
-
-def table_cells(name: str, column: pa.Array) -> list[str]:
-    """The values as a table shows them: no thousands separators, times as Python prints them."""
-    kind, t = column.type, pa.types
-    if t.is_string(kind):
-        found = column.to_pylist()
-    elif t.is_timestamp(kind) or t.is_date32(kind):
-        found = _times(column)
-    elif t.is_nested(kind) or t.is_binary(kind):
-        encoded = [(value, msgspec.json.encode(value)) for value in json_values(name, column)]
-        found = [v if v is None or isinstance(v, str) else text.decode() for v, text in encoded]
-    else:
-        found = csv_cells(name, column).to_pylist()
-    return ["null" if value is None else value for value in found]
-
-
-def _times(column: pa.Array) -> list[str | None]:
-    if getattr(column.type, "unit", "") != "ns":
-        with contextlib.suppress(OverflowError, ValueError):
-            return [None if value is None else str(value) for value in column.to_pylist()]
-    texts: list[str | None] = time_texts(column, "T").to_pylist()
-    return texts
 
 
 WIDEST = 40
@@ -296,10 +276,7 @@ class LiveTable:
 
     def write(self, batch: pa.RecordBatch) -> None:
         names = list(map(escaped, batch.schema.names))
-        columns = [
-            [escaped(str(cell)) for cell in table_cells(name, column)]
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        ]
+        columns = [[escaped(cell) for cell in _cells(column)] for column in batch.columns]
         if names != self._names:
             self._names, self._widths = names, [len(name) for name in names]
             self._since_heading = 0
