@@ -29,6 +29,7 @@ import pyarrow.flight as fl
 import trio
 
 from ingester.errors import AccessDenied, ClientGone, NotAuthenticated
+from ingester.schema.limits import check_table_name
 from ingester.server.auth.access import Access, Permit
 from ingester.server.auth.rights import NOBODY
 from ingester.server.flight.handshake import as_bearer
@@ -42,9 +43,11 @@ from ingester.tables.origin_lookup import KnownOrigins
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace, Traces
 
-CALLER, TRACE, HEADERS = "caller", "trace", "headers"
+CALLER, TRACE, NAMESPACE = "caller", "trace", "namespace"
 """The names of the middleware."""
-SESSION_HEADERS: tuple[str, ...] = ("cookie", "schema")
+NAMESPACE_HEADER = "schema"
+"""The default namespace of a Flight SQL client; in ADBC the option
+``adbc.flight.sql.rpc.call_header.schema``, in the JDBC driver's address ``?schema=shop``."""
 _AT_ONCE = {
     fl.FlightMethod.HANDSHAKE: "handshake",
     fl.FlightMethod.DO_PUT: "put",
@@ -117,25 +120,25 @@ class TracingMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
         return _CallMiddleware(self._traces.call(*said))
 
 
-class _HeldHeaders(fl.ServerMiddleware):  # type: ignore[misc]
-    """Headers of a call, for its handler."""
+class _Namespace(fl.ServerMiddleware):  # type: ignore[misc]
+    """The default namespace of a call, for its handler."""
 
-    def __init__(self, found: dict[str, list[str]]) -> None:
-        self.found = found
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
-class HeadersMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Keeps the headers by which Flight SQL clients name a default namespace."""
+class NamespaceMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Reads the header ``schema`` of each call."""
 
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _HeldHeaders | None:
-        """Keep the call's headers, if it has any of these."""
-        found = {name: headers[name] for name in SESSION_HEADERS if name in headers}
-        return _HeldHeaders(found) if found else None
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Namespace | None:
+        """Keep the namespace, if the call names one."""
+        named = headers.get(NAMESPACE_HEADER)
+        return _Namespace(named[0]) if named and named[0] else None
 
 
 def middleware(services: Services) -> dict[str, Any]:
     """Return the middleware of a server."""
-    found: dict[str, Any] = {HEADERS: HeadersMiddleware()}
+    found: dict[str, Any] = {NAMESPACE: NamespaceMiddleware()}
     if services.access.enabled:
         found[CALLER] = CallerMiddleware(services.access, services.metrics.refused)
     if services.traces is not None:
@@ -157,11 +160,14 @@ def permit_of(context: Any, access: Access, asked: str) -> Permit:
     return permit
 
 
-def headers_of(context: Any) -> dict[str, list[str]]:
-    """Return the values of the call's headers ``cookie`` and ``schema``."""
-    held = context.get_middleware(HEADERS)
-    found: dict[str, list[str]] = {} if held is None else held.found
-    return found
+def default_namespace(context: Any) -> str | None:
+    """Return the namespace of names of tables without one, if the call has such a header.
+
+    Raises:
+        BadRequest: it is not a name.
+    """
+    held = context.get_middleware(NAMESPACE)
+    return None if held is None else check_table_name("namespace", held.name)
 
 
 def trace_of(context: Any, traces: Traces | None) -> CallTrace | None:

@@ -225,10 +225,10 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                 "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
             )
             body = action.body.to_pybytes() if action.body is not None else b""
-            is_ours = self._sql.takes_action(action.type)
-            kind = action.type if is_ours or action.type in ACTIONS else "unknown"
+            is_sql = action.type in self._sql.actions
+            kind = action.type if is_sql or action.type in ACTIONS else "unknown"
             with spanned(trace, "DoAction", f"action {kind}"):
-                if is_ours:
+                if is_sql:
                     results = self._sql.action(SqlCall(context, permit), action.type, body)
                     return [fl.Result(pa.py_buffer(each)) for each in results]
                 objects = self._portal.call(run_action, self._services, permit, action.type, body)

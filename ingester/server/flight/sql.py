@@ -53,11 +53,8 @@ class SqlProtocol(Protocol):
     def put(self, call: SqlCall, command: bytes, reader: Any, writer: Any) -> None:
         """Serve a DoPut stream to its end."""
 
-    def takes_action(self, name: str) -> bool:
-        """Return whether an action is one of Flight SQL, supported or not."""
-
     def action(self, call: SqlCall, name: str, body: bytes) -> list[bytes]:
-        """Run an action and return its results."""
+        """Run one of ``actions`` and return its results."""
 
 
 def sql_caller(context: Any, access: Access, permit: Permit) -> SqlCaller:
@@ -88,21 +85,15 @@ def answer_statement(
     permit: Permit,
     statement: Statement,
     query_id: str | None = None,
-    announced: Callable[[pa.Schema], pa.Schema] = lambda schema: schema,
+    described: Callable[[pa.Schema], pa.Schema] = lambda schema: schema,
 ) -> fl.FlightDataStream:
     """Run a statement and return the stream that pyarrow sends. Inside :func:`refusals`.
 
     Args:
-        announced: returns the schema as the client knows it, with metadata, or raises an error if
-            the client expects another.
+        described: returns the schema with metadata of its fields.
     """
     caller = sql_caller(context, services.access, permit)
     answer = services.sql.run(statement, caller, query_id)
-    try:
-        schema = announced(answer.schema)
-    except BaseException:
-        answer.close()
-        raise
     told = {
         "query_id": answer.query_id,
         "store": services.store_id,
@@ -110,7 +101,7 @@ def answer_statement(
     }
     if answer.missing:
         told["missing"] = msgspec.json.encode(answer.missing)
-    schema = schema.with_metadata(told)
+    schema = described(answer.schema).with_metadata(told)
     return fl.GeneratorStream(schema, _batches(context, services, answer))
 
 

@@ -4,10 +4,9 @@
         statements     ─▶ ``statements`` ─▶ the SQL engine, by ``flight.sql``
         metadata       ─▶ ``metadata`` (namespaces, tables, keys), ``sql_info``, ``type_info``
         rows to write  ─▶ ``ingest``
-        default namespace of a connection: ``sessions``
 
 Nothing is kept between calls: the handle of a prepared statement has the statement and its
-parameters, and a session is a cookie. What is not here answers UNIMPLEMENTED by its name. The
+parameters. What is not here answers UNIMPLEMENTED by its name. The
 daemon gives a :class:`dispatch.FlightSql` to the Flight server, which knows only its interface
 (``flight.sql``). Start reading at ``dispatch``.
 """

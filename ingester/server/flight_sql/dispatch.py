@@ -3,7 +3,7 @@
     GetFlightInfo, GetSchema   a command in the descriptor
     DoGet                      a ticket: a TicketStatementQuery, or a command of the metadata itself
     DoPut                      a command, then rows: parameters, or rows to write
-    DoAction                   prepared statements, cancelling, options of the session
+    DoAction                   prepared statements, cancelling
 
 Answers hold only namespaces that the caller may read.
 """
@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.flight as fl
 
 from ingester.errors import BadRequest, NotAvailable
+from ingester.server.flight.callers import default_namespace
 from ingester.server.flight.put_messages import PutLimits
 from ingester.server.flight.refusals import refusals
 from ingester.server.flight.sql import SqlCall
-from ingester.server.flight_sql import sessions
 from ingester.server.flight_sql.ingest import Ingests, parse_ingest
 from ingester.server.flight_sql.messages import is_flight_sql, unpacked
 from ingester.server.flight_sql.metadata import QUESTIONS, Batches, Metadata
@@ -29,22 +29,11 @@ from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.shown_text import shown_name
 
-_UNSUPPORTED_ACTIONS = {
-    "BeginSavepoint",
-    "BeginTransaction",
-    "CreatePreparedSubstraitPlan",
-    "EndSavepoint",
-    "EndTransaction",
-    "RenewFlightEndpoint",
-}
 SQL_ACTIONS: Mapping[str, str] = {
     "CreatePreparedStatement": "Prepare an SQL statement",
     "ClosePreparedStatement": "Close a prepared statement",
     "CancelFlightInfo": "End an SQL query",
     "CancelQuery": "End an SQL query; the older form of CancelFlightInfo",
-    "SetSessionOptions": "Set the default namespace of a session",
-    "GetSessionOptions": "Return the options of a session",
-    "CloseSession": "Reset the options of a session",
 }
 """The actions by name, with their descriptions."""
 _QUERIES = ("CommandStatementQuery", "CommandPreparedStatementQuery")
@@ -64,9 +53,6 @@ class FlightSql:
             "ClosePreparedStatement": self._statements.close,
             "CancelFlightInfo": self._statements.cancel,
             "CancelQuery": self._statements.cancel_query,
-            "SetSessionOptions": sessions.set_options,
-            "GetSessionOptions": sessions.get_options,
-            "CloseSession": sessions.close,
         }
         self.actions = SQL_ACTIONS
 
@@ -82,8 +68,6 @@ class FlightSql:
             return self._statements.info(call, command, descriptor)
         if command.name not in QUESTIONS:
             raise unsupported(command.name)
-        if command.name == "CommandGetSqlInfo":
-            sessions.show_cookie(call.context)
         endpoint = fl.FlightEndpoint(descriptor.command, [])
         return fl.FlightInfo(self._metadata.schema(command), descriptor, [endpoint])
 
@@ -112,7 +96,7 @@ class FlightSql:
         """Serve a DoPut stream. Raises NotAvailable for an unknown command."""
         found = unpacked(command)
         if found.name == "CommandStatementIngest":
-            namespace = sessions.default_namespace(call.context)
+            namespace = default_namespace(call.context)
             self._ingests.serve(call, parse_ingest(found, namespace), reader, writer)
         elif found.name == "CommandPreparedStatementQuery":
             call.permit.require("put sql")
@@ -125,14 +109,8 @@ class FlightSql:
         else:
             raise unsupported(found.name)
 
-    def takes_action(self, name: str) -> bool:
-        """Return whether an action is one of Flight SQL, supported or not."""
-        return name in SQL_ACTIONS or name in _UNSUPPORTED_ACTIONS
-
     def action(self, call: SqlCall, name: str, body: bytes) -> list[bytes]:
-        """Run an action. Raises NotAvailable for one that is not supported."""
-        if name not in SQL_ACTIONS:
-            raise unsupported(name)
+        """Run an action of ``actions``."""
         call.permit.require(f"action {name}")
         return self._run[name](call, body)
 

@@ -1,28 +1,28 @@
 """The messages of Flight SQL, decoded and encoded. Pure.
 
     Any       { 1 type_url: "type.googleapis.com/arrow.flight.protocol.sql.NAME", 2 value }
-    Handle    { 1 statement, 2 namespace, 3 parameters, 4 query id, 5 digest of the schema }
+    Handle    32 bytes: the id of the query, or spaces; then the JSON ticket of ``sql.request``
 
-A handle is our own: what is in the ticket of a statement and in the handle of a prepared one. It
-holds everything that the daemon needs, so nothing is kept between calls. It is not signed, because
-it grants nothing: it is a statement that the caller could also have sent.
+A handle is what is in the ticket of a statement, and the handle of a prepared one. It holds
+everything that the daemon needs, so nothing is kept between calls. It is not signed, because it
+grants nothing: it is a statement that the caller could also have sent.
 
 Source: apache/arrow ``format/FlightSql.proto`` and ``format/Flight.proto``
 """
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from typing import NamedTuple
+import base64
 
+import msgspec
 import pyarrow as pa
 
 from ingester.errors import BadRequest
-from ingester.protobuf import BadMessage, Value, bytes_field, fields, packed_varints, varint_field
-from ingester.sql.request import Statement, checked
+from ingester.protobuf import BadMessage, Value, bytes_field, fields, packed_varints
+from ingester.sql.request import Statement, parse_statement
 
 _TYPE = b"/arrow.flight.protocol.sql."
+_ID_BYTES = 32
 _HEAD_BYTES = 128
 """A google.protobuf.Any starts with the name of its type."""
 MAX_FIELDS = 10_000
@@ -136,77 +136,32 @@ def packed(name: str, value: bytes = b"") -> bytes:
     return bytes_field(1, url) + bytes_field(2, value)
 
 
-@dataclass(frozen=True, slots=True)
-class Handle:
-    """A statement between two calls.
+def encoded_handle(statement: Statement, query_id: str = "") -> bytes:
+    """Return a handle, which :func:`handle_of` decodes."""
+    parameters = None
+    if statement.parameters is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, statement.parameters.schema) as writer:
+            writer.write_batch(statement.parameters)
+        parameters = base64.b64encode(sink.getvalue()).decode()
+    ticket = {"sql": statement.text, "namespace": statement.namespace, "parameters": parameters}
+    return query_id.encode().ljust(_ID_BYTES) + msgspec.json.encode(ticket)
 
-    Attributes:
-        query_id: the id under which it runs; empty before GetFlightInfo.
-        digest: :func:`schema_digest` of the announced schema; empty before GetFlightInfo.
+
+def handle_of(data: bytes) -> tuple[Statement, str]:
+    """Return a handle's statement, and the id under which it runs; empty if it has none.
+
+    Raises:
+        BadRequest
     """
-
-    statement: Statement
-    query_id: str = ""
-    digest: bytes = b""
-
-    def encoded(self) -> bytes:
-        """Return the bytes that :func:`handle_of` decodes."""
-        statement = self.statement
-        out = bytes_field(1, statement.text)
-        if statement.namespace is not None:
-            out += bytes_field(2, statement.namespace)
-        if statement.parameters is not None:
-            out += bytes_field(3, _ipc_stream(statement.parameters))
-        return out + bytes_field(4, self.query_id) + bytes_field(5, self.digest)
+    return parse_statement(data[_ID_BYTES:]), data[:_ID_BYTES].decode(errors="replace").strip()
 
 
-def handle_of(data: bytes) -> Handle:
-    """Decode a handle. Raises BadRequest."""
-    message = Message("statement handle", data)
-    row = None
-    if message.has(3):
-        try:
-            with pa.ipc.open_stream(message.blob(3)) as reader:
-                row = reader.read_next_batch()
-        except (pa.ArrowException, OSError, StopIteration, MemoryError) as exc:
-            raise BadRequest(f"statement handle: parameters: {exc}") from exc
-    statement = Statement(message.text(1), message.optional_text(2), row)
-    return Handle(checked(statement), message.text(4), message.blob(5))
-
-
-def schema_digest(schema: pa.Schema) -> bytes:
-    """Return a digest of names and types, without the schema's metadata."""
-    encoded = schema.remove_metadata().serialize()
-    return hashlib.blake2b(encoded, digest_size=16).digest()
-
-
-def _ipc_stream(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
-
-
-class SqlRequest(NamedTuple):
-    """A statement as a client sends it."""
-
-    text: str
-    in_transaction: bool
-
-
-def statement_request(message: Message) -> SqlRequest:
-    """Decode CommandStatementQuery or ActionCreatePreparedStatementRequest."""
-    return SqlRequest(message.text(1), bool(message.blob(2)))
-
-
-def prepared_result(handle: Handle, dataset: pa.Schema, parameters: pa.Schema) -> bytes:
+def prepared_result(handle: bytes, dataset: pa.Schema, parameters: pa.Schema) -> bytes:
     """Encode ActionCreatePreparedStatementResult in its Any."""
-    value = (
-        bytes_field(1, handle.encoded())
-        + bytes_field(2, bytes(dataset.serialize()))
-        + bytes_field(3, bytes(parameters.serialize()))
-        + varint_field(4, 0)
-    )
+    schemas = (bytes(each.serialize()) for each in (dataset, parameters))
+    values = (handle, *schemas)
+    value = b"".join(bytes_field(number, each) for number, each in enumerate(values, 1))
     return packed("ActionCreatePreparedStatementResult", value)
 
 

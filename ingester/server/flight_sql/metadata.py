@@ -8,10 +8,11 @@ reads the store.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingester.buffer import TableBuffer
 from ingester.errors import BadRequest, UnknownTable
@@ -66,14 +67,6 @@ FOREIGN_KEYS = _schema(
 Batches = Iterator[pa.RecordBatch]
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """One kind of metadata: the schema of its answer, and the answer."""
-
-    schema: Callable[[Message], pa.Schema]
-    batches: Callable[[Metadata, SqlCall, Message], Batches]
-
-
 class Metadata:
     """Answers the metadata commands of Flight SQL. Any thread; the loop only opens tables."""
 
@@ -83,11 +76,13 @@ class Metadata:
 
     def schema(self, command: Message) -> pa.Schema:
         """Return the schema of a command's answer. Raises BadRequest."""
-        return QUESTIONS[command.name].schema(command)
+        if command.name == "CommandGetTables" and command.number(5):
+            return TABLES_WITH_SCHEMA
+        return QUESTIONS[command.name][0]
 
     def batches(self, call: SqlCall, command: Message) -> Batches:
         """Return a command's answer. It raises errors when it is iterated."""
-        return QUESTIONS[command.name].batches(self, call, command)
+        return QUESTIONS[command.name][1](self, call, command)
 
     def catalogs(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetCatalogs."""
@@ -134,22 +129,13 @@ class Metadata:
     def primary_keys(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetPrimaryKeys."""
         catalog, namespace = command.optional_text(1), command.optional_text(2)
-        rows: list[dict[str, object]] = []
+        keys: list[tuple[object, ...]] = []
         for key in self._keys(call, catalog, None, None):
-            if namespace not in (None, key[0]) or key[1] != command.text(3):
-                continue
-            table = self._open(call, key)
-            columns = () if table is None else table.definition.primary_key
-            rows += (
-                {
-                    "catalog_name": CATALOG,
-                    "db_schema_name": key[0],
-                    "table_name": key[1],
-                    "column_name": column,
-                    "key_sequence": index + 1,
-                }
-                for index, column in enumerate(columns)
-            )
+            if namespace in (None, key[0]) and key[1] == command.text(3):
+                table = self._open(call, key)
+                columns = () if table is None else table.definition.primary_key
+                keys += ((CATALOG, *key, name, at, None) for at, name in enumerate(columns, 1))
+        rows = [dict(zip(PRIMARY_KEYS.names, each, strict=True)) for each in keys]
         yield pa.RecordBatch.from_pylist(rows, PRIMARY_KEYS)
 
     def foreign_keys(self, call: SqlCall, command: Message) -> Batches:
@@ -172,9 +158,10 @@ class Metadata:
             return []
         sees: Sees | None = call.permit.sees("get sql")
         keys = self._portal.call(self._services.catalog.names)
-        in_namespace, is_table = pattern_test(namespaces), pattern_test(tables)
-        found = [key for key in keys if sees is None or sees(key[0])]
-        return [key for key in found if in_namespace(key[0]) and is_table(key[1])]
+        in_namespace = matching([namespace for namespace, _ in keys], namespaces)
+        named = matching([table for _, table in keys], tables)
+        found = [key for key in keys if key[0] in in_namespace and key[1] in named]
+        return [key for key in found if sees is None or sees(key[0])]
 
     def _open(self, call: SqlCall, key: TableKey) -> TableBuffer | None:
         """Return a table; None if it was deleted meanwhile."""
@@ -185,26 +172,17 @@ class Metadata:
             return None
 
 
-def _fixed(schema: pa.Schema) -> Callable[[Message], pa.Schema]:
-    return lambda command: schema
-
-
-def _of_tables(command: Message) -> pa.Schema:
-    return TABLES_WITH_SCHEMA if command.number(5) else TABLES
-
-
-_FOREIGN = _Question(_fixed(FOREIGN_KEYS), Metadata.foreign_keys)
-QUESTIONS = {
-    "CommandGetCatalogs": _Question(_fixed(CATALOGS), Metadata.catalogs),
-    "CommandGetDbSchemas": _Question(_fixed(DB_SCHEMAS), Metadata.db_schemas),
-    "CommandGetTables": _Question(_of_tables, Metadata.tables),
-    "CommandGetTableTypes": _Question(_fixed(TABLE_TYPES), Metadata.table_types),
-    "CommandGetPrimaryKeys": _Question(_fixed(PRIMARY_KEYS), Metadata.primary_keys),
-    "CommandGetExportedKeys": _FOREIGN,
-    "CommandGetImportedKeys": _FOREIGN,
-    "CommandGetCrossReference": _FOREIGN,
-    "CommandGetSqlInfo": _Question(_fixed(sql_info.SCHEMA), Metadata.sql_info),
-    "CommandGetXdbcTypeInfo": _Question(_fixed(type_info.SCHEMA), Metadata.type_info),
+QUESTIONS: dict[str, tuple[pa.Schema, Callable[[Metadata, SqlCall, Message], Batches]]] = {
+    "CommandGetCatalogs": (CATALOGS, Metadata.catalogs),
+    "CommandGetDbSchemas": (DB_SCHEMAS, Metadata.db_schemas),
+    "CommandGetTables": (TABLES, Metadata.tables),
+    "CommandGetTableTypes": (TABLE_TYPES, Metadata.table_types),
+    "CommandGetPrimaryKeys": (PRIMARY_KEYS, Metadata.primary_keys),
+    "CommandGetExportedKeys": (FOREIGN_KEYS, Metadata.foreign_keys),
+    "CommandGetImportedKeys": (FOREIGN_KEYS, Metadata.foreign_keys),
+    "CommandGetCrossReference": (FOREIGN_KEYS, Metadata.foreign_keys),
+    "CommandGetSqlInfo": (sql_info.SCHEMA, Metadata.sql_info),
+    "CommandGetXdbcTypeInfo": (type_info.SCHEMA, Metadata.type_info),
 }
 """The metadata commands by name."""
 
@@ -222,52 +200,19 @@ def described_schema(table: TableBuffer) -> pa.Schema:
     )
 
 
-def pattern_test(pattern: str | None) -> Callable[[str], bool]:
-    """Return a test for names. Without a pattern every name passes.
-
-    The test takes time proportional to the product of the lengths at most; a regular expression
-    would not be bounded.
+def matching(names: list[str], pattern: str | None) -> set[str]:
+    """Return the names that match a pattern; all without one.
 
     Raises:
         BadRequest: the pattern is too long.
     """
     if pattern is None:
-        return lambda name: True
+        return set(names)
     if len(pattern) > MAX_PATTERN:
         raise BadRequest(f"pattern {shown_name(pattern)} has more than {MAX_PATTERN} characters")
-    parts = _parts(pattern)
-    return lambda name: _matches(parts, name)
-
-
-_ANY_TEXT, _ANY_CHARACTER = "%", "_"
-
-
-def _parts(pattern: str) -> list[tuple[bool, str]]:
-    """Split a pattern into characters, each with whether it is special."""
-    parts: list[tuple[bool, str]] = []
-    escaped = False
-    for character in pattern:
-        if not escaped and character == "\\":
-            escaped = True
-            continue
-        parts.append((not escaped and character in "%_", character))
-        escaped = False
-    return [*parts, (False, "\\")] if escaped else parts
-
-
-def _matches(parts: list[tuple[bool, str]], name: str) -> bool:
-    at = index = 0
-    back: tuple[int, int] | None = None  # after the last %: where in the pattern, and in the name
-    while index < len(name):
-        special, character = parts[at] if at < len(parts) else (False, "")
-        if special and character == _ANY_TEXT:
-            at += 1
-            back = at, index
-        elif character == name[index] or (special and character == _ANY_CHARACTER):
-            at, index = at + 1, index + 1
-        elif back is not None:
-            at, index = back[0], back[1] + 1
-            back = at, index
-        else:
-            return False
-    return all(special and character == _ANY_TEXT for special, character in parts[at:])
+    # Not match_like, which drops a backslash before an ordinary character. RE2 takes linear time.
+    special = {"%": ".*", "_": "."}
+    tokens = re.findall(r"\\.|.", pattern, re.DOTALL)
+    regex = "".join(special.get(each) or re.escape(each[-1]) for each in tokens)
+    column = pa.array(names, pa.string())
+    return set(column.filter(pc.match_substring_regex(column, f"(?s)^{regex}$")).to_pylist())

@@ -1,17 +1,14 @@
 """Statements: described, prepared, with bound parameters, run and cancelled.
 
-    CommandStatementQuery            ─▶ GetFlightInfo ─▶ a ticket ─▶ DoGet
-    CreatePreparedStatement          ─▶ a handle
-    CommandPreparedStatementQuery    ─▶ DoPut of one row of parameters ─▶ another handle
-                                     ─▶ GetFlightInfo ─▶ a ticket ─▶ DoGet
+CommandStatementQuery            ─▶ GetFlightInfo ─▶ a ticket ─▶ DoGet
+CreatePreparedStatement          ─▶ a handle
+CommandPreparedStatementQuery    ─▶ DoPut of one row of parameters ─▶ another handle
+                                 ─▶ GetFlightInfo ─▶ a ticket ─▶ DoGet
 
-A ticket names the announced schema. If a table has changed since, DoGet is refused and the client
-may ask again.
 """
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from dataclasses import replace
 from typing import Any
@@ -19,24 +16,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as fl
 
-from ingester.errors import BadRequest, NotAvailable, Refused
+from ingester.errors import BadRequest, NotAvailable
 from ingester.protobuf import bytes_field, varint_field
-from ingester.server.flight.callers import permitted
+from ingester.server.flight.callers import default_namespace, permitted
 from ingester.server.flight.put_messages import batch_of, next_chunk, send_answer
 from ingester.server.flight.sql import SqlCall, answer_statement, sql_caller
 from ingester.server.flight_sql.messages import (
     MAX_MESSAGE_BYTES,
-    Handle,
     Message,
+    encoded_handle,
     handle_of,
     packed,
     prepared_result,
-    schema_digest,
-    statement_request,
     tickets_of,
     unpacked,
 )
-from ingester.server.flight_sql.sessions import default_namespace
 from ingester.server.flight_sql.type_info import described
 from ingester.server.services import Services
 from ingester.sql.engine import Described
@@ -55,39 +49,24 @@ class Statements:
         self, call: SqlCall, command: Message, descriptor: fl.FlightDescriptor
     ) -> fl.FlightInfo:
         """Return schema and ticket of a statement."""
-        handle = self._handle(call, command)
-        schema = self._describe(call, handle.statement).schema
-        named = replace(handle, query_id=new_query_id(call), digest=schema_digest(schema))
-        ticket = packed("TicketStatementQuery", bytes_field(1, named.encoded()))
-        told = {"query_id": named.query_id, "store": self._services.store_id}
-        schema = described(schema).with_metadata(told)
-        return fl.FlightInfo(schema, descriptor, [fl.FlightEndpoint(ticket, [])])
+        statement = self._statement(call, command)
+        schema = described(self._describe(call, statement).schema)
+        # An id that nobody guesses: who has the ticket may cancel its query.
+        query_id = uuid.uuid4().hex
+        handle = bytes_field(1, encoded_handle(statement, query_id))
+        ticket = fl.FlightEndpoint(packed("TicketStatementQuery", handle), [])
+        told = {"query_id": query_id, "store": self._services.store_id}
+        return fl.FlightInfo(schema.with_metadata(told), descriptor, [ticket])
 
     def schema(self, call: SqlCall, command: Message) -> pa.Schema:
         """Return the schema of a statement's answer."""
-        return described(self._describe(call, self._handle(call, command).statement).schema)
+        return described(self._describe(call, self._statement(call, command)).schema)
 
     def get(self, call: SqlCall, ticket: Message) -> fl.FlightDataStream:
-        """Run a statement.
-
-        Raises:
-            Refused: a table has changed since GetFlightInfo, so that the schema is another.
-        """
-        handle = handle_of(ticket.blob(1))
-
-        def announced(schema: pa.Schema) -> pa.Schema:
-            if handle.digest and handle.digest != schema_digest(schema):
-                raise Refused(
-                    "the columns of the answer have changed since GetFlightInfo: run the statement"
-                    " again",
-                    retry_after_s=0.0,
-                )
-            return described(schema)
-
-        # The id of a ticket that another caller was given is not used: it may be running.
-        query_id = handle.query_id if is_query_of(call, handle.query_id) else new_query_id(call)
+        """Run a statement."""
+        statement, query_id = handle_of(ticket.blob(1))
         return answer_statement(
-            call.context, self._services, call.permit, handle.statement, query_id, announced
+            call.context, self._services, call.permit, statement, query_id, described
         )
 
     def prepare(self, call: SqlCall, body: bytes) -> list[bytes]:
@@ -95,7 +74,7 @@ class Statements:
         statement = self._statement(call, unpacked(body))
         found = self._describe(call, statement)
         parameters = _bindable(found.parameters)
-        return [prepared_result(Handle(statement), described(found.schema), parameters)]
+        return [prepared_result(encoded_handle(statement), described(found.schema), parameters)]
 
     def close(self, call: SqlCall, body: bytes) -> list[bytes]:
         """Check the handle; there is nothing to close."""
@@ -103,30 +82,21 @@ class Statements:
         return []
 
     def cancel(self, call: SqlCall, body: bytes) -> list[bytes]:
-        """Answer CancelFlightInfo: end the query of a FlightInfo.
-
-        The query ends only for the caller that has started it, and for callers that may read
-        everything. For others it is like one that has ended.
-        """
-        return [varint_field(1, self._cancel(call, Message("CancelFlightInfo", body).blob(1)))]
+        """Answer CancelFlightInfo: end the query of a FlightInfo."""
+        return [varint_field(1, self._cancel(Message("CancelFlightInfo", body)))]
 
     def cancel_query(self, call: SqlCall, body: bytes) -> list[bytes]:
         """Answer CancelQuery, the older form of CancelFlightInfo."""
-        status = self._cancel(call, unpacked(body).blob(1))
-        return [packed("ActionCancelQueryResult", varint_field(1, status))]
+        return [packed("ActionCancelQueryResult", varint_field(1, self._cancel(unpacked(body))))]
 
-    def _cancel(self, call: SqlCall, info: bytes) -> int:
-        reads_everything = call.permit.sees("action CancelFlightInfo") is None
-        ended = False
-        for ticket in tickets_of(info):
-            query_id = handle_of(unpacked(ticket).blob(1)).query_id
-            if reads_everything or is_query_of(call, query_id):
-                ended |= self._services.sql.cancel(query_id)
-        return _CANCELLED if ended else _NOT_CANCELLABLE
+    def _cancel(self, asked: Message) -> int:
+        handles = [handle_of(unpacked(ticket).blob(1)) for ticket in tickets_of(asked.blob(1))]
+        ended = [self._services.sql.cancel(query_id) for _, query_id in handles]
+        return _CANCELLED if any(ended) else _NOT_CANCELLABLE
 
     def bind(self, call: SqlCall, command: Message, reader: Any, writer: Any) -> None:
         """Read one row of parameters, and answer with a handle that has it."""
-        handle = handle_of(command.blob(1))
+        statement, _ = handle_of(command.blob(1))
         with permitted(self._services, call.permit, reader, writer) as (messages, answers):
             row: pa.RecordBatch | None = None
             while (chunk := next_chunk(messages, MAX_MESSAGE_BYTES)) is not None:
@@ -136,25 +106,21 @@ class Statements:
                 if row is not None:
                     raise BadRequest("the parameters have several rows; a query takes exactly one")
                 row = batch
-            bound = checked(replace(handle.statement, parameters=row))
-            encoded = Handle(bound).encoded()
-            if len(encoded) > MAX_MESSAGE_BYTES // 2:
+            handle = encoded_handle(checked(replace(statement, parameters=row)))
+            if len(handle) > MAX_MESSAGE_BYTES // 2:
                 raise BadRequest(
-                    f"statement and parameters have {len(encoded)} B; at most"
+                    f"statement and parameters have {len(handle)} B; at most"
                     f" {MAX_MESSAGE_BYTES // 2} are taken"
                 )
-            send_answer(answers, bytes_field(1, encoded))
-
-    def _handle(self, call: SqlCall, command: Message) -> Handle:
-        if command.name == "CommandPreparedStatementQuery":
-            return handle_of(command.blob(1))
-        return Handle(self._statement(call, command))
+            send_answer(answers, bytes_field(1, handle))
 
     def _statement(self, call: SqlCall, message: Message) -> Statement:
-        request = statement_request(message)
-        if request.in_transaction:
+        """Return the statement of a command, or of a request to prepare one."""
+        if message.name == "CommandPreparedStatementQuery":
+            return handle_of(message.blob(1))[0]
+        if message.blob(2):
             raise NotAvailable("Flight SQL: transactions are not supported")
-        return checked(Statement(request.text, default_namespace(call.context)))
+        return checked(Statement(message.text(1), default_namespace(call.context)))
 
     def _describe(self, call: SqlCall, statement: Statement) -> Described:
         caller = sql_caller(call.context, self._services.access, call.permit)
@@ -177,17 +143,3 @@ def _bindable(parameters: pa.Schema) -> pa.Schema:
             kind = pa.time32("ms")
         types.append(kind)
     return pa.schema(list(zip(parameters.names, types, strict=True)))
-
-
-def new_query_id(call: SqlCall) -> str:
-    """Return a new id, which tells whose query it is."""
-    return f"{_tag(call)}-{uuid.uuid4().hex}"
-
-
-def is_query_of(call: SqlCall, query_id: str) -> bool:
-    """Return whether :func:`new_query_id` has made this id for the same caller."""
-    return query_id.startswith(f"{_tag(call)}-")
-
-
-def _tag(call: SqlCall) -> str:
-    return hashlib.blake2b(call.permit.caller.name.encode(), digest_size=6).hexdigest()

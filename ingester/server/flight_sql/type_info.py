@@ -7,122 +7,96 @@ Source: apache/arrow ``format/FlightSql.proto`` (``XdbcDataType``, ``XdbcDatetim
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-_TEXT, _INT, _BOOL = pa.string(), pa.int32(), pa.bool_()
+_KINDS = {
+    "text": pa.string(),
+    "int": pa.int32(),
+    "bool": pa.bool_(),
+    "texts": pa.list_(pa.field("item", pa.string(), nullable=False)),
+}
+_COLUMNS = """
+text type_name!, int data_type!, int column_size, text literal_prefix, text literal_suffix,
+texts create_params, int nullable!, bool case_sensitive!, int searchable!, bool unsigned_attribute,
+bool fixed_prec_scale!, bool auto_increment, text local_type_name, int minimum_scale,
+int maximum_scale, int sql_data_type!, int datetime_subcode, int num_prec_radix,
+int interval_precision
+"""
+_NAMED = [column.split() for column in _COLUMNS.split(",")]
 SCHEMA = pa.schema(
-    [
-        pa.field("type_name", _TEXT, nullable=False),
-        pa.field("data_type", _INT, nullable=False),
-        pa.field("column_size", _INT),
-        pa.field("literal_prefix", _TEXT),
-        pa.field("literal_suffix", _TEXT),
-        pa.field("create_params", pa.list_(pa.field("item", _TEXT, nullable=False))),
-        pa.field("nullable", _INT, nullable=False),
-        pa.field("case_sensitive", _BOOL, nullable=False),
-        pa.field("searchable", _INT, nullable=False),
-        pa.field("unsigned_attribute", _BOOL),
-        pa.field("fixed_prec_scale", _BOOL, nullable=False),
-        pa.field("auto_increment", _BOOL),
-        pa.field("local_type_name", _TEXT),
-        pa.field("minimum_scale", _INT),
-        pa.field("maximum_scale", _INT),
-        pa.field("sql_data_type", _INT, nullable=False),
-        pa.field("datetime_subcode", _INT),
-        pa.field("num_prec_radix", _INT),
-        pa.field("interval_precision", _INT),
-    ]
+    [pa.field(name.rstrip("!"), _KINDS[kind], not name.endswith("!")) for kind, name in _NAMED]
 )
-_SEARCHABLE_BASIC, _SEARCHABLE_FULL, _NULLABLE, _DATETIME = 2, 3, 1, 9
+_NULLABLE, _SEARCHABLE_BASIC, _SEARCHABLE_FULL, _DATETIME = 1, 2, 3, 9
 
 
-class _SqlType(NamedTuple):
-    name: str
-    code: int
-    size: int | None
-    quotes: tuple[str | None, str | None] = (None, None)
-    params: list[str] | None = None
-    unsigned: bool | None = None
-    scales: tuple[int | None, int | None] = (None, None)
-    subcode: int | None = None
-    radix: int | None = None
+def _row(name: str, code: int, size: int | None, **more: object) -> dict[str, Any]:
+    return {
+        "type_name": name,
+        "data_type": code,
+        "column_size": size,
+        "nullable": _NULLABLE,
+        "case_sensitive": name == "VARCHAR",
+        "searchable": _SEARCHABLE_FULL if name == "VARCHAR" else _SEARCHABLE_BASIC,
+        "fixed_prec_scale": False,
+        "local_type_name": name,
+        "sql_data_type": code,
+        **more,
+    }
 
 
-def _integer(name: str, code: int, digits: int, unsigned: bool = False) -> _SqlType:
-    return _SqlType(name, code, digits, unsigned=unsigned, scales=(0, 0), radix=10)
+def _number(
+    name: str, code: int, size: int, *, unsigned: bool = False, radix: int = 10, **more: object
+) -> dict[str, Any]:
+    scales = {"minimum_scale": 0, "maximum_scale": 0} if radix == 10 else {}
+    signs = {"unsigned_attribute": unsigned, "auto_increment": False, "num_prec_radix": radix}
+    return _row(name, code, size, **{**scales, **signs, **more})
 
 
-def _time(name: str, size: int, subcode: int, digits: int) -> _SqlType:
-    code = 91 if subcode == 1 else 93
-    word = name.partition(" ")[0].partition("_")[0]
-    quotes = f"{word} '" if word == name else "'", "'"
-    return _SqlType(name, code, size, quotes, scales=(digits, digits), subcode=subcode)
+def _time(name: str, size: int, subcode: int, digits: int, prefix: str = "'") -> dict[str, Any]:
+    quotes = {"literal_prefix": prefix, "literal_suffix": "'"}
+    scales = {"minimum_scale": digits, "maximum_scale": digits}
+    codes = {"sql_data_type": _DATETIME, "datetime_subcode": subcode}
+    return _row(name, 91 if subcode == 1 else 93, size, **quotes, **scales, **codes)
 
 
-_TYPES = [
-    _SqlType("BOOLEAN", -7, 1),
-    _integer("TINYINT", -6, 3),
-    _integer("SMALLINT", 5, 5),
-    _integer("INTEGER", 4, 10),
-    _integer("BIGINT", -5, 19),
-    _integer("UTINYINT", -6, 3, unsigned=True),
-    _integer("USMALLINT", 5, 5, unsigned=True),
-    _integer("UINTEGER", 4, 10, unsigned=True),
-    _integer("UBIGINT", -5, 20, unsigned=True),
-    _SqlType("FLOAT", 7, 24, unsigned=False, radix=2),
-    _SqlType("DOUBLE", 8, 53, unsigned=False, radix=2),
-    _SqlType(
-        "DECIMAL", 3, 38, params=["precision", "scale"], unsigned=False, scales=(0, 38), radix=10
-    ),
-    _SqlType("VARCHAR", 12, None, ("'", "'")),
-    _SqlType("BLOB", -3, None, ("'", "'::BLOB")),
-    _time("DATE", 10, 1, 0),
-    _time("TIMESTAMP", 26, 3, 6),
+_WHOLE = [("TINYINT", -6, 3), ("SMALLINT", 5, 5), ("INTEGER", 4, 10), ("BIGINT", -5, 19)]
+_ROWS = [
+    _row("BOOLEAN", -7, 1),
+    *(_number(*each) for each in _WHOLE),
+    *(_number(f"U{name}", code, size, unsigned=True) for name, code, size in _WHOLE[:3]),
+    _number("UBIGINT", -5, 20, unsigned=True),
+    _number("FLOAT", 7, 24, radix=2),
+    _number("DOUBLE", 8, 53, radix=2),
+    _number("DECIMAL", 3, 38, create_params=["precision", "scale"], maximum_scale=38),
+    _row("VARCHAR", 12, None, literal_prefix="'", literal_suffix="'"),
+    _row("BLOB", -3, None, literal_prefix="'", literal_suffix="'::BLOB"),
+    _time("DATE", 10, 1, 0, "DATE '"),
+    _time("TIMESTAMP", 26, 3, 6, "TIMESTAMP '"),
     _time("TIMESTAMP_NS", 29, 3, 9),
     _time("TIMESTAMP WITH TIME ZONE", 32, 5, 6),
     _time("TIMESTAMPTZ_NS", 35, 5, 9),
     # No code of ODBC: Power BI refuses a table with a column of a type that is not listed.
-    *(_SqlType(name, 0, None) for name in ("LIST", "MAP", "STRUCT")),
+    *(_row(name, 0, None) for name in ("LIST", "MAP", "STRUCT")),
 ]
-_NAMES = frozenset(each.name for each in _TYPES)
-_SIMPLE = {
-    pa.bool_(): "BOOLEAN",
-    pa.int8(): "TINYINT",
-    pa.int16(): "SMALLINT",
-    pa.int32(): "INTEGER",
-    pa.int64(): "BIGINT",
-    pa.uint8(): "UTINYINT",
-    pa.uint16(): "USMALLINT",
-    pa.uint32(): "UINTEGER",
-    pa.uint64(): "UBIGINT",
-    pa.float32(): "FLOAT",
-    pa.float64(): "DOUBLE",
-    pa.string(): "VARCHAR",
-    pa.binary(): "BLOB",
-    pa.date32(): "DATE",
+_ROWS.sort(key=lambda row: (row["data_type"], row["type_name"]))
+_NAMES = {
+    "bool": "BOOLEAN",
+    **{f"int{8 << n}": name for n, (name, _, _) in enumerate(_WHOLE)},
+    **{f"uint{8 << n}": f"U{name}" for n, (name, _, _) in enumerate(_WHOLE)},
+    **{"float": "FLOAT", "double": "DOUBLE", "string": "VARCHAR", "binary": "BLOB"},
+    **{"date32[day]": "DATE", "timestamp[us]": "TIMESTAMP", "timestamp[ns]": "TIMESTAMP_NS"},
 }
 
 
 def type_name(kind: pa.DataType) -> str:
-    """Return the SQL name of a column's type: ``DECIMAL(10,2)``, ``VARCHAR[]``."""
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pa.types.is_decimal(kind):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if pa.types.is_timestamp(kind):
-        if kind.tz is not None:
-            return "TIMESTAMPTZ_NS" if kind.unit == "ns" else "TIMESTAMP WITH TIME ZONE"
-        return "TIMESTAMP" if kind.unit == "us" else f"TIMESTAMP_{kind.unit.upper()}"
-    if pa.types.is_map(kind):
-        return f"MAP({type_name(kind.key_type)}, {type_name(kind.item_type)})"
-    if pa.types.is_list(kind):
-        return f"{type_name(kind.value_type)}[]"
-    if pa.types.is_struct(kind):
-        inside = (f'"{each.name}" {type_name(each.type)}' for each in kind)
-        return f"STRUCT({', '.join(inside)})"
-    return str(kind).upper()
+    """Return the SQL name of a type without its parameters; "" if tables have no such type."""
+    t = pa.types
+    if t.is_timestamp(kind) and kind.tz is not None:
+        return {"us": "TIMESTAMP WITH TIME ZONE", "ns": "TIMESTAMPTZ_NS"}.get(kind.unit, "")
+    tests = {t.is_decimal: "DECIMAL", t.is_map: "MAP", t.is_list: "LIST", t.is_struct: "STRUCT"}
+    return next((name for test, name in tests.items() if test(kind)), _NAMES.get(str(kind), ""))
 
 
 def described(schema: pa.Schema, **facts: str) -> pa.Schema:
@@ -135,7 +109,7 @@ def described(schema: pa.Schema, **facts: str) -> pa.Schema:
     """
 
     def field_of(field: pa.Field) -> pa.Field:
-        found = {**facts, "TYPE_NAME": _listed_name(field.type)}
+        found = {**facts, "TYPE_NAME": type_name(field.type)}
         if pa.types.is_decimal(field.type):
             found |= {"PRECISION": str(field.type.precision), "SCALE": str(field.type.scale)}
         return field.with_metadata(
@@ -145,42 +119,7 @@ def described(schema: pa.Schema, **facts: str) -> pa.Schema:
     return pa.schema([field_of(field) for field in schema])
 
 
-def _listed_name(kind: pa.DataType) -> str:
-    """Return the name of a type without its parameters; "" if tables have no such type."""
-    if pa.types.is_list(kind):
-        return "LIST"
-    name = type_name(kind).partition("(")[0]
-    return name if name in _NAMES else ""
-
-
 def type_info(code: int | None) -> pa.RecordBatch:
     """Return the types that columns of tables can have, with a code or all; by code and name."""
-    found = sorted(
-        (each for each in _TYPES if code in (None, each.code)),
-        key=lambda each: (each.code, each.name),
-    )
-    return pa.RecordBatch.from_pylist([_row(each) for each in found], SCHEMA)
-
-
-def _row(each: _SqlType) -> dict[str, object]:
-    return {
-        "type_name": each.name,
-        "data_type": each.code,
-        "column_size": each.size,
-        "literal_prefix": each.quotes[0],
-        "literal_suffix": each.quotes[1],
-        "create_params": each.params,
-        "nullable": _NULLABLE,
-        "case_sensitive": each.name == "VARCHAR",
-        "searchable": _SEARCHABLE_FULL if each.name == "VARCHAR" else _SEARCHABLE_BASIC,
-        "unsigned_attribute": each.unsigned,
-        "fixed_prec_scale": False,
-        "auto_increment": None if each.unsigned is None else False,
-        "local_type_name": each.name,
-        "minimum_scale": each.scales[0],
-        "maximum_scale": each.scales[1],
-        "sql_data_type": each.code if each.subcode is None else _DATETIME,
-        "datetime_subcode": each.subcode,
-        "num_prec_radix": each.radix,
-        "interval_precision": None,
-    }
+    found = [row for row in _ROWS if code in (None, row["data_type"])]
+    return pa.RecordBatch.from_pylist(found, SCHEMA)

