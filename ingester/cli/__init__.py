@@ -11,7 +11,7 @@ module that is imported when it is called:
     ``serve``                                serve, config, demo
     ``tables``, ``write``                    tables and rows; ``row_numbers`` makes it repeatable
     ``query``, ``tail``                      rows; new rows as they arrive
-    ``sql``, ``sql_prompt``                  SQL statements and their answers; the prompt
+    ``sql``, ``sql_answers``, ``sql_prompt`` SQL statements, their answers, the prompt
     ``status``                               status of one or several daemons
     ``status_watch``, ``status_screen``      a status that refreshes, on a terminal or in a pipe
     ``daemon_actions``                       flush; stop accepting writes; change the log level

@@ -32,7 +32,8 @@ def sql(
     a semicolon. The first that fails ends the command.
     """
     from .output.formats import format_of
-    from .sql import SqlAnswers, run_sql
+    from .sql import run_sql
+    from .sql_answers import SqlAnswers
 
     kind = format_of(format_ or ("jsonl" if json else None) or ("csv" if csv else None), output)
     run_sql(endpoint, statement, SqlAnswers(namespace, kind, output, allow_missing))

@@ -19,7 +19,7 @@ from ingester.shown_text import has_hidden
 
 from .exits import CommandFailed
 from .printing import print_line
-from .sql import SqlAnswers, divided
+from .sql_answers import SqlAnswers, divided
 
 readline: Any
 try:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingester.cli.sql import SqlAnswers, divided
+from ingester.cli.sql_answers import SqlAnswers, divided
 from ingester.cli.sql_prompt import SqlPrompt, as_name
 from ingester.client import Client, RetryPolicy
 from tests.cli.conftest import ROOT, Run, check_refused

@@ -23,7 +23,7 @@ from ingester.server.auth.rights import NEEDS
 from ingester.server.flight.actions import ACTIONS
 from ingester.server.flight.server import IngesterServer
 from ingester.server.flight_sql.dispatch import SQL_ACTIONS
-from ingester.server.flight_sql.messages import Handle, packed
+from ingester.server.flight_sql.messages import encoded_handle, packed
 from ingester.server.http.app import create_app
 from ingester.sql.request import Statement
 from tests.drivers.wire import ARROW_AND_FLIGHT, Stream, act, command, extra, numbers, put
@@ -164,7 +164,7 @@ def calls() -> dict[str, Call]:
 
 def sql_calls() -> dict[str, Call]:
     """One call for each entry of Flight SQL."""
-    handle = bytes_field(1, Handle(Statement("SELECT 1")).encoded())
+    handle = bytes_field(1, encoded_handle(Statement("SELECT 1")))
     asked = fl.FlightDescriptor.for_command(packed("CommandPreparedStatementQuery", handle))
     ticket = fl.Ticket(packed("TicketStatementQuery", handle))
     found: dict[str, Call] = {
