@@ -34,8 +34,11 @@ class SqlAnswers(NamedTuple):
 
     def print(self, client: Client, statement: str) -> int:
         """Print the answer of one statement, or write it to ``output``; the number of rows."""
-        missing = "allow" if self.allow_missing else "error"
-        with client.sql_stream(statement, namespace=self.namespace, missing=missing) as stream:
+        with client.sql_stream(
+            statement,
+            namespace=self.namespace,
+            missing="allow" if self.allow_missing else "error",
+        ) as stream:
             if stream.missing:
                 say(f"rows that only these daemons hold are missing: {', '.join(stream.missing)}")
             names = stream.schema.names
