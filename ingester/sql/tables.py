@@ -27,6 +27,8 @@ from persist.table import TableKey
 
 T = TypeVar("T")
 ATTEMPTS = 6
+_SYSTEM_SCHEMAS = ("information_schema", "pg_catalog")
+"""DuckDB's own; SQL cannot read namespaces of these names."""
 _VERSIONED = re.compile(r"(?P<table>.+)@v(?P<version>[0-9]{1,18})", re.DOTALL)
 MayRead = Callable[[str], bool]
 
@@ -274,7 +276,7 @@ class TableFinder:
         """Return all tables that may be read, without rows. On the loop."""
         found = []
         for key in await self._catalog.names():
-            if not may_read(key[0]):
+            if not may_read(key[0]) or key[0].lower() in _SYSTEM_SCHEMAS:
                 continue
             try:
                 table = await self._catalog.open(*key)
@@ -288,7 +290,7 @@ class TableFinder:
         versioned = _VERSIONED.fullmatch(name)
         if versioned is not None:
             name, version = versioned["table"], int(versioned["version"])
-        if not namespace:
+        if not namespace or namespace.lower() in _SYSTEM_SCHEMAS:
             return None
         key = (namespace, name)
         try:

@@ -113,6 +113,19 @@ def test_the_catalogue_itself_can_be_queried(client: fl.FlightClient, table: Tab
     assert sorted(found) == [("n", "BIGINT"), ("s", "VARCHAR")]
 
 
+@pytest.mark.parametrize("name", ["information_schema", "PG_Catalog"])
+def test_a_namespace_named_as_a_system_schema_is_left_out(
+    client: fl.FlightClient, table: Table, name: str
+) -> None:
+    for each in (table, (name, "mine")):
+        put(client, each, pa.record_batch({"n": [1]}))
+    found = rows(client, "SELECT table_schema, table_name FROM information_schema.tables")
+    assert table in found
+    assert (name, "mine") not in found
+    with pytest.raises(pa.ArrowInvalid, match="does not exist"):
+        ask(client, f'FROM "{name}".mine')
+
+
 @pytest.mark.parametrize("unit", ["us", "ns"])
 def test_every_type_arrives_exactly_from_buffers_and_from_files(
     client: fl.FlightClient, table: Table, unit: str
