@@ -126,7 +126,9 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
         use_namespace(connection, query.namespace)
     values = _values(parsed, query)
     if query.describe:
-        relation = _bound(connection, query.text, _nulls(parsed) if values is None else values)
+        relation = _bound(
+            connection, parsed.described, _nulls(parsed) if values is None else values
+        )
         parameters = parameter_schema(connection, parsed.parameters, parsed.hints, columns)
         scans.tell(b"S", encode(_answering(_described(connection, relation), parameters)))
     else:

@@ -35,11 +35,13 @@ class Parsed:
     """A statement that may run.
 
     Attributes:
+        described: SQL that has the same columns and parameters, and computes nothing when bound.
         names: the tables that it reads.
         parameters: the names of its parameters, in order; ``1``, ``2`` … where it has none.
         hints: the types of parameters; see :func:`.parameters.type_hints`.
     """
 
+    described: str
     names: Names
     parameters: tuple[str, ...]
     hints: dict[str, str]
@@ -64,10 +66,14 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
             f"{kind} is not available: SQL only reads. Rows are written with Flight DoPut, the"
             " client's writer, or adbc_ingest"
         )
-    body = text if kind == "SELECT" else _EXPLAIN.sub("", text, count=1)
+    body = described = text
+    if kind == "EXPLAIN":
+        body = _EXPLAIN.sub("", text, count=1)
+        # Without ANALYZE, which computes.
+        described = f"EXPLAIN {body}"
     tree = _tree(connection, body)
     parameters = sorted(statement.named_parameters, key=_order)
-    return Parsed(_names(tree), tuple(parameters), type_hints(_nodes(tree), body))
+    return Parsed(described, _names(tree), tuple(parameters), type_hints(_nodes(tree), body))
 
 
 def _kind(statement: duckdb.Statement) -> str:

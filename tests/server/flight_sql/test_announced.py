@@ -55,3 +55,9 @@ def test_the_announced_schema_is_that_of_the_rows(
     found = client.do_get(told.endpoints[0].ticket).read_all()
     assert found.schema.equals(told.schema)
     assert client.get_schema(command("CommandStatementQuery", (1, text))).schema == told.schema
+
+
+def test_an_analyzed_statement_is_not_computed_to_describe_it(client: fl.FlightClient) -> None:
+    endless = "SELECT count(*) FROM range(9999) a(i), range(9999999999999) b(j) WHERE i * j = -1"
+    told = info(client, f"EXPLAIN ANALYZE {endless}")
+    assert told.schema == info(client, "EXPLAIN SELECT 1").schema
