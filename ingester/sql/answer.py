@@ -167,6 +167,8 @@ class RunningQuery:
         """Release everything. In the thread that reads, or when none does; idempotent."""
         self._leave(whole=False)
 
+        if self.worker is not None and self.error is None:
+            self.error = ClientGone("the answer was dropped before its end")
     def overdue(self, now: float) -> Exception | None:
         """Return why a query must end whose client reads too little. Thread-safe."""
         rules, suspended_at = self._rules, self._suspended_at

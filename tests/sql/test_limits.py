@@ -97,6 +97,17 @@ def test_a_query_whose_client_leaves_ends_within_a_second(
 
 
 def test_a_query_whose_client_stops_reading_loses_its_worker(
+def test_an_answer_that_its_client_drops_counts_as_cancelled(asker: fl.FlightClient) -> None:
+    (before,) = act(asker, "status")
+    reader = asker.do_get(sql_ticket("SELECT repeat('x', 100000) FROM range(1000)"))
+    reader.read_chunk()
+    reader.cancel()
+    until(lambda: running(asker) == 0, "the end of the query")
+    (after,) = act(asker, "status")
+    assert after["sql"]["cancelled"] == before["sql"]["cancelled"] + 1
+    assert after["sql"]["done"] == before["sql"]["done"]
+
+
     asker: fl.FlightClient, limited: Daemon
 ) -> None:
     text = "SELECT repeat('x', 100000) FROM range(1000)"
