@@ -264,3 +264,19 @@ def test_a_sample_is_taken_from_buffers_and_files(client: fl.FlightClient, table
     assert len(rows(client, f"SELECT n FROM {named(table)} USING SAMPLE 2 ROWS")) == 2
     everything = rows(client, f"SELECT n FROM {named(table)} TABLESAMPLE 100%")
     assert sorted(everything) == [(1,), (2,), (3,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("failing", "message"),
+    [
+        ("error('late')", "Invalid Input Error: late"),
+        ("CAST('x' || i AS INT)", "Could not convert string 'x990000' to INT32"),
+    ],
+)
+def test_an_error_after_the_first_rows_is_told_like_one_before(
+    client: fl.FlightClient, failing: str, message: str
+) -> None:
+    text = f"SELECT CASE WHEN i = 990000 THEN {failing} ELSE 1 END FROM range(1000000) t(i)"
+    for each in (text, f"SELECT * FROM ({text}) ORDER BY 1"):
+        with pytest.raises(pa.ArrowInvalid, match=message):
+            ask(client, each)

@@ -16,10 +16,12 @@ import pyarrow as pa
 from ingester.sql.wire import (
     Answering,
     Channel,
+    ChannelClosed,
     Failure,
     Names,
     OpenScan,
     Query,
+    Reason,
     TableGiven,
     TablesGiven,
     batches_of,
@@ -37,6 +39,17 @@ ROWS = 2048
 MESSAGE_BYTES = 1 << 20
 """The size of a batch of the answer, or one row."""
 _MESSAGE_ROWS = 1 << 16
+_EXPECTED = (
+    *(BadStatement, duckdb.Error, pa.ArrowException),
+    *(OSError, ValueError, OverflowError, RuntimeError),
+)
+_REASONS: dict[str, Reason] = {
+    "Out of Memory Error": "memory",
+    "IO Error": "files",
+    "HTTP Error": "files",
+    "INTERNAL Error": "internal",
+    "FATAL Error": "internal",
+}
 
 
 class Scans:
@@ -92,7 +105,7 @@ class Scans:
         return body
 
 
-class SourceFailed(Exception):
+class SourceFailed(RuntimeError):
     """The daemon could not open or read a table; it knows why."""
 
 
@@ -101,20 +114,27 @@ def compute(query: Query, connection: duckdb.DuckDBPyConnection, channel: Channe
     scans = Scans(channel)
     try:
         _answer(query, connection, scans)
-    except SourceFailed as exc:
-        scans.tell(b"F", encode(Failure("source", str(exc))))
-    except BadStatement as exc:
-        scans.tell(b"F", encode(Failure("invalid", str(exc))))
-    except (duckdb.OutOfMemoryException, MemoryError, pa.ArrowMemoryError) as exc:
-        scans.tell(b"F", encode(Failure("memory", str(exc))))
-    except (duckdb.IOException, duckdb.HTTPException) as exc:
-        scans.tell(b"F", encode(Failure("files", str(exc))))
-    except (duckdb.InternalException, duckdb.FatalException) as exc:
-        scans.tell(b"F", encode(Failure("internal", str(exc))))
-    except (duckdb.Error, pa.ArrowException, RuntimeError, UnicodeError) as exc:
-        scans.tell(b"F", encode(Failure("invalid", str(exc))))
-    except Exception as exc:  # a fault of this program fails this query only
-        scans.tell(b"F", encode(Failure("internal", f"{type(exc).__name__}: {exc}")))
+    except ChannelClosed:
+        raise
+    except Exception as exc:
+        scans.tell(b"F", encode(_failure(exc)))
+
+
+def _failure(exc: Exception) -> Failure:
+    """Return what a query failed with.
+
+    DuckDB's errors begin with their kind. They are OSError once the first rows are computed: then
+    they come through an Arrow stream.
+    """
+    message = str(exc)
+    if isinstance(exc, MemoryError):
+        return Failure("memory", message or "the process has no more")
+    for beginning, reason in _REASONS.items():
+        if message.startswith(beginning):
+            return Failure(reason, message)
+    if not isinstance(exc, _EXPECTED):
+        return Failure("internal", f"{type(exc).__name__}: {message}")
+    return Failure("invalid", message)
 
 
 def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -> None:

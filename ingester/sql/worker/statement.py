@@ -52,6 +52,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
 
     Raises:
         BadStatement: it is none or several, or changes something.
+        MemoryError: it is too long for the memory.
         duckdb.Error: it is no SQL.
     """
     statements = connection.extract_statements(text)
@@ -90,6 +91,8 @@ def _order(name: str) -> tuple[int, str]:
 def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> Any:
     row = connection.execute("SELECT json_serialize_sql($1::VARCHAR)", [text]).fetchone()
     tree = msgspec.json.decode(row[0] if row else "{}")
+    if tree.get("error_type") == "out of memory":
+        raise MemoryError(tree["error_message"])
     if tree.get("error"):
         raise BadStatement(f"only SELECT statements can be run: {tree.get('error_message')}")
     return tree
