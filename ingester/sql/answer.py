@@ -53,6 +53,8 @@ _Frame = tuple[bytes, Sequence[bytes | pa.Buffer]]
 
 POLL_MS = 100
 """How often a waiting query looks whether its client has disconnected."""
+EXIT_S = 1.0
+"""How long a worker that has closed its socket may take to exit, which tells why."""
 REPLY_BYTES = 2 << 20
 """About this many bytes of a scan are sent at a time."""
 
@@ -165,10 +167,10 @@ class RunningQuery:
 
     def close(self) -> None:
         """Release everything. In the thread that reads, or when none does; idempotent."""
-        self._leave(whole=False)
-
         if self.worker is not None and self.error is None:
             self.error = ClientGone("the answer was dropped before its end")
+        self._leave(whole=False)
+
     def overdue(self, now: float) -> Exception | None:
         """Return why a query must end whose client reads too little. Thread-safe."""
         rules, suspended_at = self._rules, self._suspended_at
@@ -205,10 +207,10 @@ class RunningQuery:
             elif kind == b"C":
                 self._close_scan(decode(body, type=int))
             elif kind == b"F":
-                self._leave(whole=True)
-                if self._cause is not None:
-                    raise self._cause
-                raise self._failure(decode(body, type=Failure))
+                told = decode(body, type=Failure)
+                # Without memory, or after a defect, it may fail the next query too.
+                self._leave(whole=told.reason not in ("memory", "internal"))
+                raise self._cause or self._failure(told)
             else:
                 return kind, body
 
@@ -279,15 +281,16 @@ class RunningQuery:
         try:
             yield
         except BaseException as exc:
-            code = self._leave(whole=False)
+            died = isinstance(exc, ChannelClosed)
+            code = self._leave(whole=False, wait_s=EXIT_S if died else 0.0)
             self.error = exc
-            if not isinstance(exc, ChannelClosed):
+            if not died:
                 raise
             self.error = self._ended or _process_ended(code)
             raise self.error from None
 
-    def _leave(self, *, whole: bool) -> int | None:
-        """Give the worker back, or kill it and return its exit code."""
+    def _leave(self, *, whole: bool, wait_s: float = 0.0) -> int | None:
+        """Give the worker back, or kill it after a wait and return its exit code."""
         with self._lock:
             worker, self.worker = self.worker, None
             ended = self._ended
@@ -300,10 +303,11 @@ class RunningQuery:
         if whole and ended is None:
             self._workers.give(worker)
             return None
-        return self._workers.discard(worker)
+        return self._workers.discard(worker, wait_s)
 
     def _failure(self, told: Failure) -> Exception:
-        message = told.message
+        # Its advice is to change settings, which a query cannot.
+        message = told.message.partition("\n\nPossible solutions:")[0]
         if self._rules.secret:
             message = message.replace(self._rules.secret, "")
         if told.reason == "memory":

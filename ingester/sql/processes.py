@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -33,6 +34,7 @@ class Worker:
 
     def __init__(self, limits: WorkerLimits) -> None:
         """Start it; it becomes ready by itself. Raises OSError."""
+        self._worn_bytes = limits.worn_bytes
         self.folder = Path(limits.spill_folder)
         self.folder.mkdir(parents=True)
         ours, theirs = socket.socketpair()
@@ -65,8 +67,10 @@ class Worker:
         """End the process at once. Thread-safe; the channel of a waiting thread is closed."""
         self._process.kill()
 
-    def leave(self) -> int:
-        """Kill the process, wait for its end, delete its folder; return its exit code."""
+    def leave(self, wait_s: float = 0.0) -> int:
+        """Kill the process after a wait, delete its folder; return its exit code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(wait_s)
         self._process.kill()
         code = self._process.wait()
         assert self._process.stdin is not None
@@ -79,6 +83,14 @@ class Worker:
     def is_alive(self) -> bool:
         """Return whether the process still runs."""
         return self._process.poll() is None
+
+    def is_worn(self) -> bool:
+        """Return whether earlier queries have left too little memory for the next one."""
+        try:
+            pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[5])
+        except OSError:
+            return False
+        return pages * resource.getpagesize() > self._worn_bytes
 
 
 class Workers:
@@ -153,18 +165,23 @@ class Workers:
     def give(self, worker: Worker) -> None:
         """Return a process whose query has ended completely."""
         worker.used_at = time.monotonic()
+        worn = worker.is_worn()
         with self._free:
-            if not self._closed:
+            if not (self._closed or worn):
                 self._taken -= 1
                 self._idle.append(worker)
                 self._free.notify()
                 return
         self.discard(worker)
 
-    def discard(self, worker: Worker) -> int:
-        """End a process whose query was cut short; return its exit code."""
+    def discard(self, worker: Worker, wait_s: float = 0.0) -> int:
+        """End a process whose query was cut short; return its exit code.
+
+        Args:
+            wait_s: how long it may take to end by itself.
+        """
         try:
-            return worker.leave()
+            return worker.leave(wait_s)
         finally:
             self._leave()
 

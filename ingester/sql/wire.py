@@ -17,6 +17,7 @@ from the socket.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import struct
@@ -27,6 +28,7 @@ import msgspec
 import pyarrow as pa
 
 _HEAD = struct.Struct("<cQ")
+_SKIP_BYTES = 1 << 16
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.decode
 Wait = Callable[[int], None]
@@ -37,13 +39,39 @@ class ChannelClosed(Exception):
     """The other process has ended."""
 
 
+DATABASES = 3
+"""Databases of a worker, each with its own threads: that of the query, and two made ahead."""
+_STACK_BYTES = 8 << 20
+_BEYOND_BYTES = 512 << 20
+"""Memory of a worker besides DuckDB's limit and stacks: Python, libraries, Arrow batches."""
+
+
 class WorkerLimits(msgspec.Struct, frozen=True):
-    """What a worker process may use. The first argument of its command line, as JSON."""
+    """What a worker process may use. An argument of its command line, as JSON.
+
+    Attributes:
+        memory: DuckDB's limit.
+        threads: threads of a query; 0 for the number of processors.
+    """
 
     memory: int
     spill: int
     threads: int
     spill_folder: str
+
+    @property
+    def process_bytes(self) -> int:
+        """The limit of the process for private memory, address space of stacks included."""
+        threads = self.threads or os.cpu_count() or 1
+        return self.memory + _BEYOND_BYTES + DATABASES * threads * _STACK_BYTES
+
+    @property
+    def worn_bytes(self) -> int:
+        """The private memory from which a process without a query is replaced.
+
+        Allocators keep address space of earlier queries, which counts against the limit.
+        """
+        return self.process_bytes - _BEYOND_BYTES // 2
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -174,6 +202,7 @@ class Channel:
 
         Raises:
             ChannelClosed
+            MemoryError: the body does not fit; the frame was read all the same.
         """
         kind, size = _HEAD.unpack(memoryview(self._exactly(_HEAD.size, wait)))
         return kind, self._exactly(size, wait)
@@ -194,19 +223,27 @@ class Channel:
             raise ChannelClosed(str(exc)) from exc
 
     def _exactly(self, size: int, wait: Wait | None) -> pa.Buffer:
-        buffer = pa.allocate_buffer(size)
+        try:
+            buffer = pa.allocate_buffer(size)
+        except MemoryError:
+            while size:
+                size -= self._receive_some(memoryview(bytearray(min(size, _SKIP_BYTES))), wait)
+            raise
         view, at = memoryview(buffer), 0
         while at < size:
-            if wait is not None:
-                wait(select.POLLIN)
-            try:
-                count = self._socket.recv_into(view[at:])
-            except OSError as exc:
-                raise ChannelClosed(str(exc)) from exc
-            if not count:
-                raise ChannelClosed("the other process has ended")
-            at += count
+            at += self._receive_some(view[at:], wait)
         return buffer
+
+    def _receive_some(self, view: memoryview, wait: Wait | None) -> int:
+        if wait is not None:
+            wait(select.POLLIN)
+        try:
+            count = self._socket.recv_into(view)
+        except OSError as exc:
+            raise ChannelClosed(str(exc)) from exc
+        if not count:
+            raise ChannelClosed("the other process has ended")
+        return count
 
 
 def batches_of(body: pa.Buffer, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

@@ -15,17 +15,14 @@ import threading
 
 import msgspec
 
-from ingester.sql.wire import Channel, ChannelClosed, Query, WorkerLimits, decode
+from ingester.sql.wire import DATABASES, Channel, ChannelClosed, Query, WorkerLimits, decode
 from ingester.sql.worker.computing import compute
 from ingester.sql.worker.database import new_database
 
-BEYOND_BYTES = 512 << 20
-"""Memory of the process besides DuckDB's limit: Python, libraries, Arrow batches."""
 NICE = 10
-READY = 2
-"""Databases made ahead, of 4 MB each: making one takes longer than a small query."""
 QUIET_MS = 20
-"""They are made when no query has arrived for this long."""
+"""Databases, of 4 MB each, are made ahead when no query has arrived for this long: making one takes
+longer than a small query."""
 
 
 def main() -> None:
@@ -34,15 +31,14 @@ def main() -> None:
     limits = msgspec.json.decode(sys.argv[2], type=WorkerLimits)
     threading.Thread(target=_end_with_daemon, daemon=True).start()
     os.nice(NICE)
-    most = limits.memory + BEYOND_BYTES
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    resource.setrlimit(resource.RLIMIT_DATA, (limits.process_bytes, limits.process_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     arrivals = select.poll()
     arrivals.register(channel.fileno(), select.POLLIN)
     ready = [new_database(limits)]
     try:
         while True:
-            while len(ready) < READY and not arrivals.poll(QUIET_MS):
+            while len(ready) < DATABASES - 1 and not arrivals.poll(QUIET_MS):
                 ready.append(new_database(limits))
             kind, body = channel.receive()
             assert kind == b"Q", kind
