@@ -32,6 +32,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 import structlog
 import trio
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
@@ -47,7 +48,7 @@ from ingester.observability.status import Alarm, DaemonStatus, History, encode_s
 from ingester.observability.status_lists import DEFAULT_LIMIT, MAX_LIMIT, PageRequest, StatusPage
 from ingester.observability.table_detail import TableView
 from ingester.schema.limits import check_table_name
-from ingester.server.auth.rights import Sees
+from ingester.server.auth.rights import NOBODY, Sees
 from ingester.server.http.entrance import GONE, Entrance, Handler, TurnedAway
 from ingester.server.http.iceberg import ROOT, IcebergRoutes, refusal
 from ingester.server.http.iceberg import error as iceberg_error
@@ -204,7 +205,11 @@ def create_app(
         return Response(body, headers=_HEADERS | {"Content-Type": content_type})
 
     async def status(request: Request) -> Response:
-        return _json_bytes(encode_status(source.status(request.state.sees)), 200)
+        told, caller = source.status(request.state.sees), request.state.permit.caller
+        # Strangers, who may see an open status, are asked for a token by the query itself.
+        if caller is not NOBODY and not caller.may_somewhere("read"):
+            told = replace(told, sql=replace(told.sql, available=False))
+        return _json_bytes(encode_status(told), 200)
 
     async def status_list(request: Request) -> Response:
         try:

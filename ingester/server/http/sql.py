@@ -1,25 +1,23 @@
-"""``POST /api/sql``: the first rows of a read-only SQL query, as JSON.
+"""``POST /api/sql``: the first rows of a read-only SQL query, as texts in JSON, for the page.
 
     {"sql": "SELECT count(*) AS n FROM visits", "namespace": "shop"}
 
-    {"columns": [{"name": "n", "type": "int64"}], "rows": [[2]], "truncated": false,
-     "elapsed_ms": 7.2}
+    {"columns": [{"name": "n", "type": "int64"}], "rows": [["2"]], "truncated": false}
 
-``truncated`` says that rows were left out (``MAX_ROWS``, ``MAX_BYTES``) or a value was cut; values
-are those of ``sql_values``. An empty statement has an empty answer, which tells a client that it
-has the right to ask.
+Values are texts as :func:`ingester.value_texts.table_cells` makes them, or null. ``truncated`` says
+that rows were left out: beyond ``MAX_ROWS`` or ``MAX_BYTES``. Of a value beyond ``MAX_VALUE_BYTES``
+only the size is told.
 
-A query blocks a thread of its own. It ends when its client disconnects or its token is revoked, and
-after ``MAX_S``. A page of another site cannot ask: browsers send ``application/json`` across sites
-only with a permission that is not given here, and say from which site they ask.
+A query blocks a thread of its own. It ends when its client disconnects or its token is revoked. A
+page of another site cannot ask: browsers send ``application/json`` across sites only with a
+permission that is not given here, and say from which site they ask.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,11 +25,11 @@ import pyarrow as pa
 import trio
 from starlette.requests import Request
 
-from ingester.errors import AccessDenied, BadRequest, ClientGone, IngesterError, Stopping, TooSlow
+from ingester.errors import AccessDenied, BadRequest, ClientGone, IngesterError, Stopping
 from ingester.server.http.entrance import GONE, TurnedAway, turned_away
-from ingester.server.http.sql_values import JsonValues
 from ingester.sql.engine import SqlAnswer, SqlCaller, SqlEngine
 from ingester.sql.request import MAX_SQL_BYTES, Statement, checked
+from ingester.value_texts import table_cells
 
 PATH = "/api/sql"
 QUERIES = 4
@@ -39,7 +37,8 @@ QUERIES = 4
 MAX_ROWS = 1_000
 MAX_BYTES = 1 << 20
 """The size of an answer's columns and rows as JSON."""
-MAX_S = 30.0
+MAX_VALUE_BYTES = 64 << 10
+"""A value's size as Arrow data."""
 MAX_BODY_BYTES = 2 * MAX_SQL_BYTES
 BODY_S = 10.0
 _CELLS = 200
@@ -61,7 +60,6 @@ class _Answer(msgspec.Struct, frozen=True):
     columns: list[_Column] = []
     rows: list[msgspec.Raw] = []
     truncated: bool = False
-    elapsed_ms: float = 0.0
 
 
 _decode = msgspec.json.Decoder(_Asked).decode
@@ -90,16 +88,13 @@ class SqlRoute:
             engine = self._open()
             if isinstance(engine, str):
                 raise Stopping(f"no queries are answered now: {engine}")
-            if not statement.text.strip():
-                return _encode(_Answer())
             return await self._run(request, engine, statement)
         except IngesterError as exc:
             raise turned_away(exc) from exc
 
     async def _run(self, request: Request, engine: SqlEngine, statement: Statement) -> bytes:
-        """Run a query in a thread until its client is gone or ``MAX_S`` are over."""
-        permit, sees = request.state.permit, request.state.sees
-        over, limit = threading.Event(), trio.move_on_after(MAX_S)
+        """Run a query in a thread until its client is gone."""
+        permit, sees, over = request.state.permit, request.state.sees, threading.Event()
 
         def check_wanted() -> None:
             permit.renew()
@@ -108,8 +103,8 @@ class SqlRoute:
 
         async def watch() -> None:
             try:
-                with limit:
-                    await _disconnected(request)
+                while (await request.receive())["type"] != "http.disconnect":
+                    pass
             finally:
                 over.set()
 
@@ -123,61 +118,55 @@ class SqlRoute:
             nursery.start_soon(watch)
             # The thread is waited for: it ends soon after the watch.
             ended = await trio.to_thread.run_sync(
-                _tried, engine, statement, caller, limiter=self._threads
+                _answer_of, engine, statement, caller, limiter=self._threads
             )
             nursery.cancel_scope.cancel()
         if isinstance(ended, bytes):
             return ended
-        if limit.cancelled_caught:
-            raise TooSlow(f"the query took longer than {MAX_S:.0f} s") from ended
         if isinstance(ended, ClientGone):
             raise TurnedAway(*GONE) from ended
         raise ended
 
 
-def _tried(engine: SqlEngine, statement: Statement, caller: SqlCaller) -> bytes | Exception:
-    """Return the answer or the error, which a nursery would wrap."""
+def _answer_of(engine: SqlEngine, statement: Statement, caller: SqlCaller) -> bytes | Exception:
+    """Return the JSON of a query's answer, or the error, which a nursery would wrap. Blocks."""
     try:
-        return answer_of(engine, statement, caller)
+        with closing(engine.run(statement, caller)) as answer:
+            columns = [_Column(field.name, _type_name(field.type)) for field in answer.schema]
+            room = MAX_BYTES - len(_encode(columns))
+            if room < 0:
+                raise BadRequest(f"the names of {len(columns)} columns exceed {MAX_BYTES} B")
+            return _encode(_Answer(columns, *_rows(answer, room)))
     except Exception as exc:
         return exc
 
 
-def answer_of(engine: SqlEngine, statement: Statement, caller: SqlCaller) -> bytes:
-    """Run a query and return the JSON of its answer. Blocks.
-
-    Raises:
-        as :meth:`SqlEngine.run` and the iteration of its answer.
-    """
-    began = time.monotonic()
-    answer = engine.run(statement, caller)
-    try:
-        columns = [_Column(field.name, _type_name(field.type)) for field in answer.schema]
-        room = MAX_BYTES - len(_encode(columns))
-        if room < 0:
-            raise BadRequest(f"the names of {len(columns)} columns exceed {MAX_BYTES} B")
-        rows, truncated = _rows(answer, room)
-    finally:
-        answer.close()
-    elapsed_ms = round((time.monotonic() - began) * 1000, 3)
-    return _encode(_Answer(columns, rows, truncated, elapsed_ms))
-
-
 def _rows(answer: SqlAnswer, room: int) -> tuple[list[msgspec.Raw], bool]:
-    """Return the rows that fit into ``room`` bytes, and whether anything is missing."""
+    """Return the rows that fit into ``room`` bytes, and whether any are missing."""
     rows: list[msgspec.Raw] = []
-    values = JsonValues()
     step = max(1, _CELLS // max(1, len(answer.schema)))
     for batch in answer:
         for start in range(0, batch.num_rows, step):
             part = batch.slice(start, step)
-            for row in zip(*map(values.of, part.columns), strict=True):
+            for row in zip(*map(_texts, part.columns), strict=True):
                 encoded = _encode(row)
                 room -= len(encoded) + 1
                 if len(rows) == MAX_ROWS or room < 0:
                     return rows, True
                 rows.append(msgspec.Raw(encoded))
-    return rows, values.cut
+    return rows, False
+
+
+def _texts(column: pa.Array) -> list[str | None]:
+    """Return the texts of values; of a long one its size, as a value may have a gigabyte."""
+    if isinstance(column, pa.DictionaryArray) or column.nbytes <= MAX_VALUE_BYTES:
+        return table_cells(column)
+    texts: list[str | None] = []
+    for at in range(len(column)):
+        value = column.slice(at, 1)
+        is_long = value.nbytes > MAX_VALUE_BYTES
+        texts += [f"({value.nbytes:,} bytes)"] if is_long else table_cells(value)
+    return texts
 
 
 def _type_name(kind: pa.DataType) -> str:
@@ -213,8 +202,3 @@ async def _statement(request: Request) -> Statement:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise BadRequest(f"body: {exc}") from exc
     return checked(Statement(asked.sql, asked.namespace, first_rows=MAX_ROWS + 1))
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -140,7 +140,7 @@ def test_names_and_values_are_text(browser: Browser) -> None:
         assert cells(tab, "td") == []
         assert run(tab, "none").startswith("0 rows; ")
         assert cells(tab, "th") == ["aint64"]
-        assert run(tab, "many").startswith("The first 1,000 rows; the rest, or")
+        assert run(tab, "many").startswith("The first 1,000 rows; ")
         assert len(cells(tab, "td")) == 1000
         rounds = tab.evaluate(ROUNDS)
         tab.evaluate("document.activeElement.blur()")
@@ -175,7 +175,6 @@ def test_the_box_is_shown_to_those_who_may_ask(browser: Browser) -> None:
         tab.open(url)
         tab.until(f"{ROUNDS} > 0")
         enter(tab, "shop:write")
-        tab.until("performance.getEntriesByName(location.origin + '/api/sql').length > 0")
         assert tab.evaluate(SHOWN) is False
         tab.evaluate("document.querySelector('[data-act=forget]').click()")
         tab.until("!document.getElementById('entry').hidden")
@@ -200,8 +199,8 @@ def test_an_open_status_asks_for_a_token_for_queries(browser: Browser) -> None:
     engine = Told({"SELECT": pa.table({"a": [1]})})
     with page(engine, tokens=True, opened=["status"]) as url, browser.tab() as tab:
         tab.open(url)
-        tab.until("document.querySelector('[data-act=enter]')")
-        assert tab.evaluate(SHOWN) is False
+        tab.until(SHOWN)
+        assert "token" in run(tab, "SELECT")
         tab.evaluate("document.querySelector('[data-act=enter]').click()")
         enter(tab, "shop:read")
         tab.until(SHOWN)

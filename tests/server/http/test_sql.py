@@ -12,8 +12,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import date
-from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,6 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ingester.errors import BadRequest, NotAuthenticated, NotAvailable, OverQuota, TooManyStreams
 from ingester.server.auth.access import Access
@@ -31,7 +27,6 @@ from ingester.server.auth.rights import Caller, parse_grants
 from ingester.server.http import sql as route
 from ingester.server.http.app import create_app
 from ingester.server.http.entrance import Entrance
-from ingester.server.http.sql_values import MAX_TEXT_BYTES, JsonValues
 from ingester.server.tls import check_certificates
 from ingester.sql.engine import SqlEngine
 from ingester.sql.request import MAX_SQL_BYTES, Statement
@@ -58,7 +53,7 @@ def served(engine: SqlEngine | str, access: Access | None = None) -> Iterator[Ru
 @pytest.fixture(scope="module")
 def engine() -> Told:
     """The engine of :func:`server`."""
-    return Told()
+    return Told({"": pa.table({"a": [1]})})
 
 
 @pytest.fixture(scope="module")
@@ -89,35 +84,24 @@ def test_an_answer_has_columns_and_rows(server: RunningServer, engine: Told) -> 
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["cache-control"] == "no-store"
-    found = json.loads(answer.body)
-    assert found.pop("elapsed_ms") > 0
-    assert found == {
+    assert json.loads(answer.body) == {
         "columns": [{"name": "a", "type": "int32"}, {"name": "<b>", "type": "string"}],
-        "rows": [[1, "x"], [None, "y"]],
+        "rows": [["1", "x"], [None, "y"]],
         "truncated": False,
     }
     assert engine.asked[-1][0] == Statement("SELECT 1", "shop", first_rows=1001)
     assert engine.closed > 0
 
 
-def test_an_empty_statement_tells_that_its_client_may_ask(
-    server: RunningServer, engine: Told
-) -> None:
-    before = len(engine.asked)
-    found = json.loads(post(server, " \n").body)
-    assert found == {"columns": [], "rows": [], "truncated": False, "elapsed_ms": 0.0}
-    assert len(engine.asked) == before
-
-
 def test_at_most_a_thousand_rows_are_sent(server: RunningServer, engine: Told) -> None:
     for count, truncated in ((1000, False), (1001, True), (50_000, True), (0, False)):
         engine.answers["rows"] = pa.table({"n": range(count)})
         found = json.loads(post(server, "rows").body)
-        assert [row[0] for row in found["rows"]] == list(range(min(count, 1000)))
+        assert [int(row[0]) for row in found["rows"]] == list(range(min(count, 1000)))
         assert found["truncated"] is truncated
 
 
-def test_at_most_a_mebibyte_is_sent_and_long_values_are_cut(
+def test_at_most_a_mebibyte_is_sent_and_of_long_values_the_size(
     server: RunningServer, engine: Told
 ) -> None:
     engine.answers["wide"] = pa.table({"t": ["\0" * 4000] * 1000})  # 6 bytes each in JSON
@@ -125,60 +109,13 @@ def test_at_most_a_mebibyte_is_sent_and_long_values_are_cut(
     assert 1 << 19 < len(answer.body) < (1 << 20) + 200
     assert json.loads(answer.body)["truncated"] is True
     engine.answers["long"] = pa.table(
-        {"t": ["é" * 5000], "b": [b"\xff" * 5000], "l": [["y" * 90_000]]}
+        {"t": ["é" * 40_000, "x"], "e": pa.array(["a", "a"]).dictionary_encode(), "l": [["y"], []]}
     )
     found = json.loads(post(server, "long").body)
-    text, data, items = found["rows"][0]
-    assert text == "é" * (MAX_TEXT_BYTES // 2) + "… (10,000 bytes; cut)"
-    assert data == "ff" * MAX_TEXT_BYTES + "… (5,000 bytes; cut)"
-    assert items == "… (90,004 bytes; cut)"
-    assert found["truncated"] is True
+    assert found["rows"] == [["(80,004 bytes)", "a", '["y"]'], ["x", "a", "[]"]]
+    assert found["truncated"] is False
     engine.answers["names"] = pa.table({f"{n:04}{'x' * 2000}": [n] for n in range(600)})
     assert refusal(post(server, "names"))[:2] == (400, "invalid")
-
-
-def test_every_type_has_values_that_lose_nothing() -> None:
-    pairs: list[tuple[pa.Array, list[Any]]] = [
-        (pa.nulls(1), [None]),
-        (pa.array([True, None]), [True, None]),
-        (pa.array([2**53 - 1, 2**53, -(2**63)]), [2**53 - 1, str(2**53), str(-(2**63))]),
-        (pa.array([2**64 - 1], "uint64"), [str(2**64 - 1)]),
-        (pa.array([Decimal("1.1")], pa.decimal128(9, 2)), ["1.10"]),
-        (pa.array([Decimal("0E-20")], pa.decimal128(38, 20)), ["0." + "0" * 20]),
-        (pa.array([0.1, float("nan"), float("-inf")], "float32"), [0.1, "NaN", "-Infinity"]),
-        (pa.array([0.1, 1e300, float("inf")]), [0.1, 1e300, "Infinity"]),
-        (pa.array([b"\x00\xff", None]), ["00ff", None]),
-        (pa.array([b"ab"], pa.binary(2)), ["6162"]),
-        (pa.array(["a", None], pa.string_view()), ["a", None]),
-        (pa.array([b"a\xff"]).view(pa.string()), ["a\ufffd"]),
-        (pa.array(["a", "b", "a"]).dictionary_encode(), ["a", "b", "a"]),
-        (pa.array([date(2026, 11, 28)]), ["2026-11-28"]),
-        (pa.array([2**31 - 1], "int32").view(pa.date32()), ["5881580-07-11"]),
-        (pa.array([1_234_500_000], pa.timestamp("us", "UTC")), ["1970-01-01T00:20:34.500000Z"]),
-        (pa.array([2**63 - 1]).view(pa.timestamp("us")), ["294247-01-10T04:00:54.775807"]),
-        (pa.array([1], pa.time64("ns")), ["00:00:00.000000001"]),
-        (pa.array([pa.MonthDayNano([1, 2, 3_500_000_000])]), ["P1M2DT3.5S"]),
-        (pa.array([[1, 2**60], None, []]), [[1, str(2**60)], None, []]),
-        (pa.array([[1, 2]], pa.list_(pa.int8(), 2)), [[1, 2]]),
-        (pa.array([{"a": 1, "b": {"c": b"\1"}}, None]), [{"a": 1, "b": {"c": "01"}}, None]),
-        (pa.array([[("k", 1.5)]], pa.map_("string", "double")), [[{"key": "k", "value": 1.5}]]),
-        (pa.array([{}], pa.struct([])), [{}]),
-    ]  # fmt: skip
-    for column, values in pairs:
-        assert JsonValues().of(column) == values, column.type
-        padded = pa.concat_arrays([column, column]).slice(len(column))
-        assert JsonValues().of(padded) == values, column.type
-
-
-@given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.floats(width=64)))
-def test_a_number_read_as_javascript_does_is_the_same(numbers: list[Any]) -> None:
-    for kind, wanted in ((pa.int64(), int), (pa.float64(), float)):
-        column = pa.array([n for n in numbers if isinstance(n, wanted)], kind)
-        text = json.dumps(JsonValues().of(column), allow_nan=False)
-        read = json.loads(text, parse_int=float)
-        assert pa.array([wanted(value) for value in read], kind).equals(column) or any(
-            n != n for n in column.to_pylist()
-        )
 
 
 def test_errors_have_their_code_and_status(server: RunningServer, engine: Told) -> None:
@@ -364,14 +301,6 @@ def test_a_connection_takes_one_query_after_another(server: RunningServer, engin
         connection.close()
 
 
-def test_a_query_ends_after_its_time(
-    server: RunningServer, engine: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(route, "MAX_S", 0.2)
-    assert refusal(post(server, "endless"))[:2] == (504, "timeout")
-    engine.wait_running(0)
-
-
 def test_queries_leave_the_status_and_the_metrics_alone(
     server: RunningServer, engine: Told
 ) -> None:
@@ -426,10 +355,10 @@ def test_a_daemon_answers_and_counts(shared: Daemon, client: fl.FlightClient, ta
     put(client, table, numbers(0, 5000))
     status, found = ask(shared, f"SELECT i FROM {table[1]} ORDER BY i", table[0])
     assert status == 200
-    assert found["rows"] == [[n] for n in range(1000)]
+    assert found["rows"] == [[str(n)] for n in range(1000)]
     assert found["truncated"] is True
     status, found = ask(shared, f"SELECT count(*) AS n FROM {table[0]}.{table[1]}")
-    assert (found["columns"], found["rows"]) == ([{"name": "n", "type": "int64"}], [[5000]])
+    assert (found["columns"], found["rows"]) == ([{"name": "n", "type": "int64"}], [["5000"]])
     assert ask(shared, "SELECT * FROM nowhere.t")[0] == 400
     endless = b'{"sql": "SELECT count(*) FROM range(1000000000000)"}'
     host, port = urlsplit(shared.http).netloc.split(":")

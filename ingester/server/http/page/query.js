@@ -1,45 +1,24 @@
 // SQL: one read-only statement, and the first rows of its answer.
 //
-// The box is shown to those who may ask: an empty statement has an empty answer then. An answer stays
-// until the next one; polling does not change it. Its names and values are text.
+// An answer stays until the next one; polling does not change it. Its names and values are text.
 import { harmless, many } from "./numbers.js";
 import { button, byId, el, hintWhereCutOff, put, scrolling } from "./elements.js";
 
 const NUMERIC = /^(u?int|float|double|halffloat|decimal)/;
-let running = null, askedAs = "";
+let running = null, shownTo = null;
 
 // The token is kept in this tab only: not in the address, a cookie, or persistent storage.
 export function authorized(headers = {}) {
   const token = sessionStorage.getItem("token");
   return token ? { ...headers, Authorization: `Bearer ${token}` } : headers;
 }
-function post(sql, signal = null) {
-  const headers = authorized({ "Content-Type": "application/json" });
-  return fetch("/api/sql", { method: "POST", cache: "no-store", headers, body: JSON.stringify({ sql }), signal });
-}
 
-function offer(form, more = null) {
-  byId("asking").hidden = !form;
-  put("sql-token", more);
-  byId("sql-card").hidden = !form && more === null;
-}
+// The status says "available" to those who may ask. An answer belongs to its token.
 export function showQuery(s) {
-  const token = sessionStorage.getItem("token"), as = `${s.identity.incarnation} ${token}`;
-  if (!s.sql || !s.sql.available) {
-    askedAs = "";
-    offer(false);
-  } else if (as !== askedAs) askWhetherAllowed(as, s.security && s.security.tokens && !token);
-}
-async function askWhetherAllowed(as, needsToken) {
-  askedAs = as;
-  clear();
-  if (needsToken) return offer(false, el("p", {}, "Queries need a token, even where the status needs none. ", button("Enter a token", "enter")));
-  // Read to its end, so that its connection is free.
-  const answer = await post("").then((told) => told.text().then(() => told)).catch(() => null);
-  if (as !== askedAs) return;
-  offer(answer !== null && answer.ok);
-  // Busy, or starting: the next round asks again.
-  if (answer === null || answer.status === 503) askedAs = "";
+  const token = sessionStorage.getItem("token");
+  if (token !== shownTo) clear();
+  shownTo = token;
+  byId("sql-card").hidden = !s.sql || !s.sql.available;
 }
 
 function clear() {
@@ -56,16 +35,18 @@ function say(said, problem = "") {
 export function stopQuery() { if (running !== null) running.abort(); }
 export async function runQuery() {
   clear();
-  const sql = byId("statement").value, mine = running = new AbortController();
+  const mine = running = new AbortController(), began = performance.now();
   say("Running …");
   try {
-    const answer = await post(sql, mine.signal), body = await answer.json();
+    const asked = JSON.stringify({ sql: byId("statement").value }), headers = authorized({ "Content-Type": "application/json" });
+    const answer = await fetch("/api/sql", { method: "POST", cache: "no-store", headers, body: asked, signal: mine.signal });
+    const body = await answer.json(), took = performance.now() - began;
     if (running !== mine) return;
     running = null;
+    if (answer.status === 401) return say("", el("span", {}, `${body.message} `, button("Enter a token", "enter")));
     if (!answer.ok) return say("", body.message || `HTTP ${answer.status}`);
     byId("sql-answer").replaceChildren(...(body.columns.length ? [scrolling("Answer", table(body))] : []));
-    const [first, more] = body.truncated ? ["The first ", "; the rest, or the end of long values, is left out"] : ["", ""];
-    say(`${first}${many(body.rows.length, "row")}${more}; ${body.elapsed_ms.toFixed(1)} ms`);
+    say(`${body.truncated ? "The first " : ""}${many(body.rows.length, "row")}; ${took.toFixed(1)} ms`);
     hintWhereCutOff();
   } catch (error) {
     if (running !== mine) return;
@@ -75,10 +56,7 @@ export async function runQuery() {
 }
 
 // Lines stay lines: an EXPLAIN is a drawing.
-function lines(value) {
-  const text = typeof value === "string" ? value : JSON.stringify(value);
-  return document.createTextNode(text.split("\n").map(harmless).join("\n"));
-}
+const lines = (text) => document.createTextNode(text.split("\n").map(harmless).join("\n"));
 function table(answer) {
   const kinds = answer.columns.map((c) => (NUMERIC.test(c.type) ? "number" : "lines"));
   const head = answer.columns.map((c, i) => el("th", { scope: "col", class: kinds[i] }, c.name, el("span", { class: "type" }, c.type)));

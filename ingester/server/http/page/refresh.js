@@ -133,7 +133,7 @@ const ACTS = {
   before() { if (turnPage(false)) refresh(); },
 };
 const KEYS = {
-  "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), q: () => { if (!byId("asking").hidden) { goTo("sql-card"); byId("statement").focus({ preventScroll: true }); } }, e: () => goTo("errors-card"),
+  "/": () => { goTo("tables-card"); byId("find").focus(); }, "?": ACTS.keys, a: () => goTo("alarms-card"), t: () => goTo("tables-card"), q: () => { if (!byId("sql-card").hidden) { goTo("sql-card"); byId("statement").focus({ preventScroll: true }); } }, e: () => goTo("errors-card"),
   r: () => { kept.at = -Infinity; refresh(); }, p: ACTS.pause, n: ACTS.next, b: ACTS.before, Escape: () => { if (isOpen()) location.hash = "#tables-card"; },
 };
 function goTo(id) { byId(id).scrollIntoView({ block: "start" }); byId(id).focus({ preventScroll: true }); }
