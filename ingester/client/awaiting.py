@@ -24,11 +24,12 @@ from .inputs import Data
 from .retry import RetryPolicy
 from .sql import Parameters
 from .sql_stream import SqlStream
-from .streams import QueryStream
+from .streams import AnswerStream, QueryStream
 from .sync_stream import SyncStream
 from .wire import BatchSource, Missing, SnapshotInfo, WriteAnswer, WriteResult
 from .writer import Writer
 
+A = TypeVar("A", bound=AnswerStream)
 C = TypeVar("C")
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -176,13 +177,24 @@ class AsyncTableCopy(Awaited[TableCopy]):
         await self._loop.in_thread(partial(self._blocking.__exit__, None, None, None))
 
 
-class AsyncQueryStream(Awaited[QueryStream]):
-    """A :class:`QueryStream` for a loop: ``async for batch, source in stream``."""
+class AsyncAnswerStream(Awaited[A]):
+    """An answer for a loop; leaving it early cancels the query."""
 
     @property
     def schema(self) -> pa.Schema:
         """The answer's schema."""
         return self._blocking.schema
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._blocking.close()  # does not wait
+        await self._loop.pause()
+
+
+class AsyncQueryStream(AsyncAnswerStream[QueryStream]):
+    """A :class:`QueryStream` for a loop: ``async for batch, source in stream``."""
 
     @property
     def snapshot(self) -> SnapshotInfo:
@@ -193,21 +205,11 @@ class AsyncQueryStream(Awaited[QueryStream]):
         while (item := await self._loop.in_thread(self._blocking.read)) is not None:
             yield item
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self._blocking.close()  # does not wait
-        await self._loop.pause()
-
-
-class AsyncSqlStream(Awaited[SqlStream]):
+class AsyncSqlStream(AsyncAnswerStream[SqlStream]):
     """A :class:`SqlStream` for a loop: ``async for batch in stream``."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The answer's schema."""
-        return self._blocking.schema
+    read_all = _awaited(SqlStream.read_all)
 
     @property
     def query_id(self) -> str | None:
@@ -222,13 +224,6 @@ class AsyncSqlStream(Awaited[SqlStream]):
     async def __aiter__(self) -> AsyncIterator[pa.RecordBatch]:
         while (batch := await self._loop.in_thread(self._blocking.read)) is not None:
             yield batch
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._blocking.close()  # does not wait
-        await self._loop.pause()
 
 
 class AwaitedClient(Awaited[Client]):
@@ -295,12 +290,10 @@ class AwaitedClient(Awaited[Client]):
         timeout_s: float | None = None,
         missing: Missing = "error",
     ) -> pa.Table:
-        call = self._blocking.sql_call(statement, parameters, namespace, timeout_s, missing)
-        try:
-            return await self._loop.in_thread(call.table)
-        except BaseException:
-            call.end()  # a cancelled call ends its query
-            raise
+        async with await self.sql_stream(
+            statement, parameters, namespace=namespace, timeout_s=timeout_s, missing=missing
+        ) as stream:  # a cancelled call ends its query
+            return await stream.read_all()
 
     sql.__doc__ = Client.sql.__doc__
 

@@ -27,7 +27,7 @@ from .inputs import Data
 from .retry import RetryPolicy
 from .route import OneDaemon
 from .sql import Parameters, sql_ticket
-from .sql_stream import SqlCall, SqlStream
+from .sql_stream import SqlStream, opened
 from .streams import QueryStream
 from .sync_stream import SyncStream
 from .wire import (
@@ -329,7 +329,10 @@ class Client:
             Unavailable: Refused until the retry policy gave up; ``limit`` if all workers are busy.
             Unimplemented: The daemon does not answer SQL; the message says what to install.
         """
-        return self.sql_call(statement, parameters, namespace, timeout_s, missing).table()
+        with self.sql_stream(
+            statement, parameters, namespace=namespace, timeout_s=timeout_s, missing=missing
+        ) as stream:
+            return stream.read_all()
 
     def sql_stream(
         self,
@@ -341,21 +344,10 @@ class Client:
         missing: Missing = "error",
     ) -> SqlStream:
         """The same answer as a stream of batches, which is also an Arrow stream. Use ``with``."""
-        return self.sql_call(statement, parameters, namespace, timeout_s, missing).stream()
-
-    def sql_call(
-        self,
-        statement: str,
-        parameters: Parameters | None,
-        namespace: str | None,
-        timeout_s: float | None,
-        missing: Missing,
-    ) -> SqlCall:
-        """A call of :meth:`sql` that another thread may end. Nothing is sent yet."""
         arguments.one_of("missing", missing, ("error", "allow"))
         within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
         ticket = sql_ticket(statement, parameters, namespace, missing)
-        return SqlCall(
+        return opened(
             lambda: self._connection.sql(ticket, within_s, missing), self._connection.retry
         )
 

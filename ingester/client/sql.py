@@ -4,14 +4,13 @@
     {"id": 1}            values of ``$id``
     a RecordBatch        one row whose columns are the values, by name or in order
 
-A value keeps its Python type: a Decimal its digits, a time with a zone its moment. Values that
-Arrow would round or cut are refused.
+Arrow gives each value its type; one that Arrow would round or cut is refused.
 """
 
 import base64
 import datetime
 import decimal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ from .wire import Missing, encode, given
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any] | pa.RecordBatch
 """The forms listed above."""
 
-_NOT_CONVERTED = (pa.ArrowException, TypeError, ValueError, OverflowError, RecursionError)
 _SHOWN_CHARACTERS = 200
 
 
@@ -92,61 +90,24 @@ def _stream_of(row: pa.RecordBatch) -> Any:
 
 
 def _column(name: str, value: Any) -> pa.Array:
+    if type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported
+        value = None
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        value = decimal.Decimal(value)
     try:
-        nested = isinstance(value, list | tuple | Mapping)
-        for leaf in _leaves(value):
-            if isinstance(leaf, datetime.time) and leaf.tzinfo is not None:
-                raise ValueError("Arrow's times of day have no zone")
-            if nested and getattr(leaf, "nanoseconds", None):
-                raise ValueError("an INTERVAL has microseconds")
-        column = _exact(value)
-        if nested:
-            check_meaning(name, [value], column.type)
+        if isinstance(value, datetime.time) and value.tzinfo is not None:
+            raise ValueError("Arrow's times of day have no zone")
+        if getattr(value, "nanoseconds", 0) % 1000:
+            raise ValueError("an INTERVAL has no nanoseconds")
+        column = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else pa.array([value])
+        check_meaning(name, [value], column.type)
         if "decimal256" in str(column.type):
             raise ValueError("SQL decimals have at most 38 digits")
-        if pa.types.is_duration(column.type):
-            column = converted(column, pa.duration("us"))  # as precise as an INTERVAL
-    except (*_NOT_CONVERTED, InvalidRequest) as exc:
+        is_duration = pa.types.is_duration(column.type)
+        return converted(column, pa.duration("us")) if is_duration else column
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, InvalidRequest) as exc:
         cause = " ".join(str(exc).split())[:_SHOWN_CHARACTERS]
         raise InvalidRequest(
             f"parameter {name}: a value of type {type(value).__name__} cannot be sent exactly:"
             f" {cause}; pass another type, or text and cast it in the statement"
         ) from exc
-    return column
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    """The values inside lists and dicts."""
-    if isinstance(value, list | tuple | Mapping):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _leaves(each)
-    else:
-        yield value
-
-
-def _exact(value: Any) -> pa.Array:
-    """An array of the one value. Raises one of ``_NOT_CONVERTED``."""
-    if isinstance(value, pa.Scalar):
-        return pa.repeat(value, 1)
-    if type(value).__name__ in ("NAType", "NaTType"):  # of pandas, which is not imported
-        return pa.nulls(1)
-    if hasattr(value, "dtype") and not hasattr(value, "__len__"):
-        value = _of_numpy(value)
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        column = _exact(value.astimezone(datetime.UTC).replace(tzinfo=None))
-        return converted(column, pa.timestamp(column.type.unit, "UTC"))
-    if getattr(value, "nanosecond", 0):  # a Timestamp of pandas
-        value = value.to_datetime64()
-    if getattr(value, "nanoseconds", 0):  # a Timedelta of pandas
-        value = value.to_timedelta64()
-    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-        value = decimal.Decimal(value)
-    return pa.array([value])
-
-
-def _of_numpy(value: Any) -> Any:
-    """A numpy scalar as one that Arrow converts, or as the equal Python value."""
-    if value.dtype.kind in "mM":
-        item = value.item()  # a number if Python's types cannot hold it
-        return value if isinstance(item, int) else item
-    return float(value) if str(value.dtype) == "float16" else value

@@ -1,9 +1,7 @@
-"""Answers to SQL statements, and calls that end early.
+"""Answers to SQL statements, which Ctrl-C ends.
 
 A statement may compute for minutes before its first row. pyarrow's calls do not return for a
 signal, so in the main thread they run in a thread of their own, and the main thread waits for it.
-
-    waiting ──Ctrl-C──▶ :meth:`SqlCall.end` ──▶ the stream is cancelled, and so the query
 """
 
 import random
@@ -16,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import pyarrow as pa
 
-from .errors import ClientError, InvalidRequest, TimedOut
+from .errors import ClientError, TimedOut
 from .retry import RetryPolicy, RetryState
 from .streams import AnswerStream
 
@@ -65,67 +63,45 @@ class SqlStream(AnswerStream):
         item = self.read_raw()
         return None if item is None else item[0]
 
+    def read_all(self) -> pa.Table:
+        """The whole answer."""
+
+        def read() -> pa.Table:
+            batches = [item[0] for item in iter(super(SqlStream, self).read_raw, None)]
+            return pa.Table.from_batches(batches, self.schema)
+
+        return interruptible(read, lambda _: self.close())
+
     def read_raw(self) -> tuple[pa.RecordBatch, bytes | None] | None:
         """The next batch and its metadata, or None at the end."""
-        return interruptible(super().read_raw, self.close)
+        return interruptible(super().read_raw, lambda _: self.close())
 
 
-class SqlCall:
-    """One statement that is sent, again after transient errors; any thread may end it."""
-
-    def __init__(self, ask: Callable[[], SqlStream], policy: RetryPolicy) -> None:
-        """``ask`` sends the statement once."""
-        self._ask = ask
-        self._policy = policy
-        self._lock = threading.Lock()
-        self._stream: SqlStream | None = None
-        self._ended = False
-
-    def stream(self) -> SqlStream:
-        """The answer, batch by batch."""
-        return interruptible(lambda: self._patiently(self._open), self.end)
-
-    def table(self) -> pa.Table:
-        """The whole answer. One that breaks off is requested again."""
-        return interruptible(lambda: self._patiently(self._read), self.end)
-
-    def end(self) -> None:
-        """End the query at the daemon, now or as soon as it has begun to answer."""
-        with self._lock:
-            self._ended = True
-            stream = self._stream
-        if stream is not None:
-            stream.close()
-
-    def _open(self) -> SqlStream:
-        stream = self._ask()
-        with self._lock:
-            self._stream = stream
-            ended = self._ended
-        if ended:
-            stream.close()
-        return stream
-
-    def _read(self) -> pa.Table:
-        with self._open() as stream:
-            return pa.Table.from_batches([*stream], stream.schema)
-
-    def _patiently(self, call: Callable[[], T]) -> T:
-        retry = RetryState(self._policy, random.random)
-        while not self._ended:
-            try:
-                return call()
-            except TimedOut:
-                raise  # the statement would take as long again
-            except ClientError as exc:
-                delay_s = retry.failed(exc, time.monotonic())
-                if delay_s is None:
-                    raise
-            time.sleep(delay_s)
-        raise InvalidRequest("the call was ended")
+def opened(ask: Callable[[], SqlStream], policy: RetryPolicy) -> SqlStream:
+    """The stream that ``ask`` returns, after transient errors. Ctrl-C ends the wait for it."""
+    return interruptible(lambda: _patiently(ask, policy), lambda d: d.add_done_callback(_close))
 
 
-def interruptible(call: Callable[[], T], end: Callable[[], None]) -> T:
+def _close(done: Future[SqlStream]) -> None:
+    if done.exception() is None:
+        done.result().close()
+
+
+def _patiently(ask: Callable[[], SqlStream], policy: RetryPolicy) -> SqlStream:
+    retry = RetryState(policy, random.random)
+    while True:
+        try:
+            return ask()
+        except TimedOut:
+            raise  # the statement would take as long again
+        except ClientError as exc:
+            delay_s = retry.failed(exc, time.monotonic())
+            if delay_s is None:
+                raise
+        time.sleep(delay_s)
+
+
+def interruptible(call: Callable[[], T], end: Callable[[Future[T]], object]) -> T:
     """The result of ``call``. A signal handler that raises ends the wait for it, and calls ``end``.
 
     Python runs signal handlers in the main thread only, so other threads make the call themselves.
@@ -140,7 +116,7 @@ def interruptible(call: Callable[[], T], end: Callable[[], None]) -> T:
             pass
         return done.result()
     except BaseException:
-        end()  # no-op if it was the call that raised
+        end(done)  # no-op if it was the call that raised
         raise
     finally:
         del done  # its error refers to this frame

@@ -124,8 +124,7 @@ EXACT: list[tuple[Any, Any]] = [
     (np.uint64(2**64 - 1), 2**64 - 1),
     (np.float16(1.5), 1.5),
     (np.float32(0.1), float(np.float32(0.1))),
-    (np.datetime64("2026-01-01"), datetime.date(2026, 1, 1)),
-    (np.datetime64("NaT"), None),
+    (np.datetime64("2026-01-01T00:00:00", "us"), datetime.datetime(2026, 1, 1)),
     ([1, None], [1, None]),
     ([], []),
     ({"a": [{"b": 1}]}, {"a": [{"b": 1}]}),
@@ -144,24 +143,20 @@ def test_values_of_python_arrive_exactly(asker: Client) -> None:
     assert str(day.to_pylist()[0]["d"]) == "2026-01-02 00:00:00"
 
 
-CIRCLE: list[Any] = []
-CIRCLE.append(CIRCLE)
 INEXACT: list[tuple[Any, str]] = [
     (10**38, "38 digits"),
     (Decimal("1E-40"), "38 digits"),
     ({"a": [Decimal(10**38)]}, "38 digits"),
     (Decimal("NaN"), "precision"),
     (np.longdouble("0.1"), "longdouble"),
-    (pd.Timedelta("1ns"), "not a value of duration"),
-    ([pd.Timedelta("1ns")], "microseconds"),
+    (pd.Timedelta("1ns"), "no nanoseconds"),
+    (np.timedelta64(1, "ns"), "not a value of duration"),
+    (pd.Timestamp("2026-01-01T00:00:00.000000001"), "nanoseconds"),
     ([pd.Timestamp("2026-01-01T00:00:00.000000001")], "nanoseconds"),
     (datetime.time(1, tzinfo=UTC), "no zone"),
-    ([datetime.time(1, tzinfo=UTC)], "no zone"),
     ([datetime.datetime(2026, 1, 1), datetime.datetime(2026, 1, 1, tzinfo=UTC)], "zone"),
-    (datetime.datetime(1, 1, 1, tzinfo=BERLIN), "out of range"),
     ([2**53 + 1, 0.5], "9007199254740993"),
     ("\ud800", "surrogates"),
-    (CIRCLE, "recursion"),
     (object(), "object"),
 ]
 
@@ -309,7 +304,7 @@ class Answering(SmallDaemon):
         return flight.GeneratorStream(schema, answer())
 
 
-def test_transient_refusals_and_broken_answers_are_repeated() -> None:
+def test_transient_refusals_are_repeated_and_broken_answers_are_errors() -> None:
     def refuse(n: int) -> None:
         if n == 1:
             raise unavailable("limit")
@@ -320,11 +315,10 @@ def test_transient_refusals_and_broken_answers_are_repeated() -> None:
 
     with Answering("a") as daemon, Client(daemon.endpoint, retry=QUICK) as client:
         daemon.on_get, daemon.breaks = refuse, cut
+        with pytest.raises(Unreachable):
+            client.sql("SELECT 1")
         assert client.sql("SELECT 1").to_pylist() == [{"who": "a"}]
         assert daemon.gets == 3
-        daemon.gets = 0
-        with client.sql_stream("SELECT 1") as stream, pytest.raises(Unreachable):
-            list(stream)
         with Client(daemon.endpoint, retry=RetryPolicy(for_s=0)) as impatient:
             daemon.gets = 0
             with pytest.raises(Unavailable):

@@ -265,11 +265,3 @@ def test_a_connection_without_a_token_is_refused(java: JavaGateway, secured: Sec
 def test_the_schema_of_the_url_is_the_default_namespace(java: JavaGateway, daemon: Daemon) -> None:
     with Connection(java, url(daemon.flight) + "/?schema=shop", PLAIN) as connection:
         assert connection.query("SELECT count(*) FROM orders") == [(3,)]
-
-
-def test_the_catalog_of_the_url_is_taken(java: JavaGateway, daemon: Daemon) -> None:
-    properties = {**PLAIN, "catalog": "ingester"}
-    connection = Connection(java, url(daemon.flight), properties)
-    assert connection.query("SELECT 1") == [(1,)]
-    # A limit of the driver: it closes the session again after it has closed the channel.
-    assert "shutdown" in failure(connection.java.close).message
