@@ -225,4 +225,6 @@ def _environment(folder: Path) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         # Others reserve address space, which counts against the limit.
         "ARROW_DEFAULT_MEMORY_POOL": "system",
+        # DuckDB's allocator would keep all address space for its own next query.
+        "DUCKDB_JE_MALLOC_CONF": "retain:false",
     }

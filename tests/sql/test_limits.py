@@ -74,6 +74,8 @@ def test_an_answer_ends_at_max_rows(asker: fl.FlightClient) -> None:
         "SELECT * FROM range(50000000) t(i) ORDER BY hash(i) LIMIT 1 OFFSET 40000000",
         "SELECT repeat('x', 1000000000)",
         "SELECT string_agg(repeat('x', 1000000), '') FROM range(1000)",
+        # Fails while rows are handed over.
+        "SELECT repeat('x', 12000000) FROM range(80)",
     ],
 )
 def test_a_query_that_needs_more_memory_or_disk_than_allowed_is_refused(
@@ -85,6 +87,19 @@ def test_a_query_that_needs_more_memory_or_disk_than_allowed_is_refused(
     assert rows(asker, "SELECT 1") == [(1,)]
     spilled = [path for path in (limited.data_dir / "sql").glob("*/*") if path.is_file()]
     assert not spilled
+
+
+def test_a_large_query_does_not_depend_on_those_before_it(asker: fl.FlightClient) -> None:
+    large = "SELECT list(i) FROM range(4000000) t(i)"
+    assert ask(asker, large).num_rows == 1
+    for text in (
+        "SELECT count(*) FROM (SELECT DISTINCT i, hash(i) FROM range(1000000) t(i))",
+        "SELECT repeat('x', 20000000) FROM range(3)",
+        "SELECT repeat('x', 40000000) FROM range(1)",
+    ):
+        for _ in range(3):
+            assert ask(asker, text).num_rows
+    assert ask(asker, large).num_rows == 1
 
 
 def test_a_query_whose_client_leaves_ends_within_a_second(
