@@ -280,3 +280,48 @@ def test_an_error_after_the_first_rows_is_told_like_one_before(
     for each in (text, f"SELECT * FROM ({text}) ORDER BY 1"):
         with pytest.raises(pa.ArrowInvalid, match=message):
             ask(client, each)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "340282366920938463463374607431768211455::UHUGEINT",
+        "170141183460469231731687303715884105727::HUGEINT",
+        "md5_number('b')",
+        "[340282366920938463463374607431768211455::UHUGEINT]",
+    ],
+)
+def test_an_integer_beyond_arrows_decimals_is_refused(client: fl.FlightClient, value: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=r"39 digits.*cast it to VARCHAR"):
+        ask(client, f"SELECT {value} AS n")
+    ((text,),) = rows(client, f"SELECT ({value})::VARCHAR AS n")
+    assert len(str(text).strip("[]")) == 39
+    assert rows(client, "SELECT 99999999999999999999999999999999999999::UHUGEINT") == [
+        (Decimal("9" * 38),)
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT " + " + ".join(["1"] * 900),
+        "SELECT length(" + "[" * 450 + "]" * 450 + ")",
+        "SELECT " + "CASE WHEN true THEN " * 300 + "1" + " END" * 300,
+        "FROM (" * 200 + "SELECT 1" + ")" * 200,
+    ],
+)
+def test_statements_may_be_nested_as_deeply_as_duckdb_allows(
+    client: fl.FlightClient, text: str
+) -> None:
+    assert ask(client, text).num_rows == 1
+
+
+@pytest.mark.parametrize("opening", ["(", "[", "NOT ", "CASE WHEN true THEN ", "FROM ("])
+def test_a_statement_that_is_nested_too_deeply_is_refused(
+    client: fl.FlightClient, opening: str
+) -> None:
+    closing = {"(": ")", "[": "]", "FROM (": ")"}.get(opening, "")
+    count = 100_000 // len(opening)
+    with pytest.raises(pa.ArrowInvalid, match=r"depth|deeply|Parser Error"):
+        ask(client, "SELECT " + opening * count + "1" + closing * count)
+    assert rows(client, "SELECT 1") == [(1,)]

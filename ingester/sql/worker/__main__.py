@@ -20,6 +20,8 @@ from ingester.sql.worker.computing import compute
 from ingester.sql.worker.database import new_database
 
 NICE = 10
+RECURSION = 10_000
+"""Enough for the tree of a statement with DuckDB's own limit, 1000 nested expressions."""
 QUIET_MS = 20
 """Databases, of 4 MB each, are made ahead when no query has arrived for this long: making one takes
 longer than a small query."""
@@ -33,6 +35,7 @@ def main() -> None:
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_DATA, (limits.process_bytes, limits.process_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.setrecursionlimit(RECURSION)
     arrivals = select.poll()
     arrivals.register(channel.fileno(), select.POLLIN)
     ready = [new_database(limits)]

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingester.sql.wire import (
     Answering,
@@ -129,6 +130,8 @@ def _failure(exc: Exception) -> Failure:
     message = str(exc)
     if isinstance(exc, MemoryError):
         return Failure("memory", message or "the process has no more")
+    if isinstance(exc, RecursionError):
+        return Failure("invalid", "the statement is nested too deeply")
     for beginning, reason in _REASONS.items():
         if message.startswith(beginning):
             return Failure(reason, message)
@@ -293,6 +296,7 @@ def _send_rows(
     for batch in _first_rows(reader, query.first_rows):
         if not batch.num_rows:
             continue
+        _check_wide(relation, batch)
         waiting.append(batch if batch.schema.equals(schema) else batch.cast(schema))
         rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         if nbytes >= MESSAGE_BYTES or rows >= _MESSAGE_ROWS:
@@ -300,6 +304,31 @@ def _send_rows(
             waiting, rows, nbytes = [], 0, 0
     if waiting:
         _send(scans, waiting, nbytes)
+
+
+def _check_wide(relation: duckdb.DuckDBPyRelation, batch: pa.RecordBatch) -> None:
+    """Refuse integers of 39 digits: DuckDB hands over their 128 bits as a decimal of 38.
+
+    Raises:
+        BadStatement
+    """
+    for place, type_ in enumerate(map(str, relation.types)):
+        if "HUGEINT" not in type_:
+            continue
+        column = batch.column(place)
+        try:
+            column.validate(full=True)
+            # From 2^127 an unsigned one becomes negative; looked for in plain columns only.
+            is_right = "UHUGEINT" not in type_ or (
+                type_ == "UHUGEINT" and not pc.any(pc.less(column, 0)).as_py()
+            )
+        except pa.ArrowInvalid:
+            is_right = False
+        if not is_right:
+            raise BadStatement(
+                f"column {relation.columns[place]!r} of type {type_} may have integers of 39"
+                " digits, and Arrow's decimals have 38: cast it to VARCHAR or DOUBLE"
+            )
 
 
 def _first_rows(reader: pa.RecordBatchReader, most: int | None) -> Iterator[pa.RecordBatch]:
