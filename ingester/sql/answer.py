@@ -77,7 +77,7 @@ class QueryRules:
 
 
 class RunningQuery:
-    """A query in its worker. One thread at a time, except `end` and `is_over`.
+    """A query in its worker. One thread at a time, except `end` and `overdue`.
 
     Args:
         open_tables: returns the tables for names.
@@ -316,7 +316,9 @@ class RunningQuery:
                 details={"limit": "sql.memory"},
             )
         if told.reason == "files":
-            return StoreUnreachable(f"a file cannot be read: {message}", retry_after_s=1.0)
+            return StoreUnreachable(
+                f"a file cannot be read or written: {message}", retry_after_s=1.0
+            )
         if told.reason == "internal":
             log.error("SQL engine failed", error=message, runbook="internal-error")
             return InternalFailure(f"the SQL engine failed: {message}")

@@ -144,8 +144,9 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
     parsed = parse(connection, query.text)
     given = scans.ask(_resolved(parsed.names, query.namespace))
     lock(connection, [path for one in given.tables for file in one.files for path in file.paths])
-    columns = [_create(connection, scans, table) for table in given.tables]
-    if query.namespace is not None:
+    known: dict[pa.DataType, str] = {}
+    columns = [_create(connection, scans, table, known) for table in given.tables]
+    if query.namespace:
         use_namespace(connection, query.namespace)
     values = _values(parsed, query)
     if query.describe:
