@@ -167,12 +167,15 @@ def _resolved(names: Names, namespace: str | None) -> Names:
 
 
 def _create(
-    connection: duckdb.DuckDBPyConnection, scans: Scans, table: TableGiven
+    connection: duckdb.DuckDBPyConnection,
+    scans: Scans,
+    table: TableGiven,
+    known: dict[pa.DataType, str],
 ) -> dict[str, str]:
     """Create the view of a table, and return DuckDB's types of its columns."""
     schema = pa.ipc.read_schema(pa.py_buffer(table.schema))
     connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(CATALOG)}.{quoted(table.namespace)}")
-    types = _types(connection, schema)
+    types = _types(connection, schema, known)
     for source in (*table.rows, *table.copies, *table.changes):
         own = schema
         if source in table.changes:
@@ -194,10 +197,15 @@ def _create(
     return types
 
 
-def _types(connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, str]:
-    """Return DuckDB's types of the columns."""
-    relation = connection.from_arrow(schema.empty_table())
-    return dict(zip(relation.columns, map(str, relation.types), strict=True))
+def _types(
+    connection: duckdb.DuckDBPyConnection, schema: pa.Schema, known: dict[pa.DataType, str]
+) -> dict[str, str]:
+    """Return DuckDB's types of the columns; ``known`` keeps them for other tables."""
+    if new := list(set(schema.types) - known.keys()):
+        one_each = pa.schema((str(place), type_) for place, type_ in enumerate(new))
+        relation = connection.from_arrow(one_each.empty_table())
+        known.update(zip(new, map(str, relation.types), strict=True))
+    return {field.name: known[field.type] for field in schema}
 
 
 def _values(parsed: Parsed, query: Query) -> list[Any] | dict[str, Any] | None:
