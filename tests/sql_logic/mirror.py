@@ -92,7 +92,8 @@ class Mirror:
             self._shuffled[seed] = copy = LocalEngine(self.name)
             random = Random(seed)
             for table, rows in self._stored.items():
-                copy.load({table: rows.take(random.sample(range(rows.num_rows), rows.num_rows))})
+                order = random.sample(range(rows.num_rows), rows.num_rows)
+                copy.load({table: rows.take(pa.array(order, pa.int64()))})
         return self._shuffled[seed]
 
     def close(self) -> None:

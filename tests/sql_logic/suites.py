@@ -30,7 +30,7 @@ _READS = {"SELECT", "EXPLAIN"}
 _OF_ITS_OWN = re.compile(
     r"duckdb_|\browid\b|pg_|information_schema|sqlite_master|current_(schema|database|catalog|timestamp|time"
     r"|date|setting|query|role|user|localtime)|\bmain\.|\brandom|uuid|\bnow\(|today|txid|version\(|"
-    r"pragma|explain|getvariable|\bshow\b|describe|summarize|nextval|currval|stats\(|sample|"
+    r"pragma|explain|getvariable|query_table|\bquery\(|\bshow\b|describe|summarize|nextval|currval|stats\(|sample|"
     r"read_(csv|parquet|json|text|blob)|glob\(|sniff|_csv|parquet_|'[^']*\.(csv|parquet|json)",
     re.IGNORECASE,
 )
