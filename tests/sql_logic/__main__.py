@@ -56,7 +56,7 @@ def run(asked: argparse.Namespace, client: Client) -> int:
     print(dict(report.counts), *skipped, sep="\n")
     faults, seed = len(report.faults), asked.seed
     while (left := start + asked.seconds - monotonic()) > 0:
-        plan = Plan(seed, min(left, 120.0), flushes=asked.flushes)
+        plan = Plan(seed, min(left, 180.0), flushes=asked.flushes)
         outcome = Campaign(plan, client).run()
         print(f"seed {seed}: {dict(outcome.counts)}", flush=True)
         faults, seed = faults + len(outcome.faults), seed + 1

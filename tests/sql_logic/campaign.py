@@ -71,11 +71,11 @@ class Campaign:
 
     def run(self) -> Outcome:
         """Run all rounds, or until the time is over."""
-        end = monotonic() + self._plan.seconds
         for _ in range(self._plan.flushes):
             for name in self._world.tables:
                 self._world.write(name, 6)
-                self._world.persist(name)
+            self._world.persist_all()
+        end = monotonic() + self._plan.seconds
         for number in range(self._plan.rounds):
             if monotonic() > end or len(self.outcome.faults) >= 20:
                 break

@@ -225,6 +225,10 @@ class World:
         assert done.manifest_version is not None
         return done.manifest_version
 
+    def persist_all(self) -> None:
+        """Flush all tables."""
+        self.client.persist(self.namespace)
+
     def take_changed(self) -> Mapping[str, pa.Table]:
         """Return the rows of the tables that changed since the last call."""
         found = {name: self.tables[name].rows for name in self.changed}
