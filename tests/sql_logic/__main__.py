@@ -29,6 +29,7 @@ def main() -> int:
     about = "a folder of .test and .slt files; takes half of the time"
     parser.add_argument("--suite", type=Path, action="append", default=[], help=about)
     parser.add_argument("--flushes", type=int, default=5, help="flushes before the first query")
+    parser.add_argument("--rows", type=int, default=6, help="rows of each of these flushes")
     parser.add_argument("--s3", action="store_true", help="keep files in a store of S3")
     asked = parser.parse_args()
     with contextlib.ExitStack() as stack:
@@ -56,7 +57,7 @@ def run(asked: argparse.Namespace, client: Client) -> int:
     print(dict(report.counts), *skipped, sep="\n")
     faults, seed = len(report.faults), asked.seed
     while (left := start + asked.seconds - monotonic()) > 0:
-        plan = Plan(seed, min(left, 180.0), flushes=asked.flushes)
+        plan = Plan(seed, min(left, 180.0), flushes=asked.flushes, rows=asked.rows)
         outcome = Campaign(plan, client).run()
         print(f"seed {seed}: {dict(outcome.counts)}", flush=True)
         faults, seed = faults + len(outcome.faults), seed + 1

@@ -33,6 +33,7 @@ class Plan:
 
     Attributes:
         flushes: Flushes of each table before the first query.
+        rows: Rows of each of these flushes.
     """
 
     seed: int
@@ -40,6 +41,7 @@ class Plan:
     rounds: int = 1_000_000
     queries: int = 25
     flushes: int = 3
+    rows: int = 6
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Campaign:
         """Run all rounds, or until the time is over."""
         for _ in range(self._plan.flushes):
             for name in self._world.tables:
-                self._world.write(name, 6)
+                self._world.write(name, self._plan.rows)
             self._world.persist_all()
         end = monotonic() + self._plan.seconds
         for number in range(self._plan.rounds):

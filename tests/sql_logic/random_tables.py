@@ -103,14 +103,19 @@ def _nested(random: Random, kind: pa.DataType) -> Any:
 
 
 def rows(random: Random, schema: pa.Schema, ids: list[int]) -> pa.RecordBatch:
-    """Return a row for each id."""
-    columns = []
-    for each in schema:
-        found = ids if each.name == "id" else [value(random, each.type) for _ in ids]
-        if each.name == "g":
-            found = [random.choice([*range(12), None]) for _ in ids]
-        columns.append(pa.array(found, each.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    """Return a row for each id. Of many rows, other columns repeat those of the first 200."""
+    count = min(len(ids), 200)
+    columns = {
+        each.name: pa.array([value(random, each.type) for _ in range(count)], each.type)
+        for each in schema
+    }
+    if count < len(ids):
+        order = pa.array([random.randrange(count) for _ in ids])
+        columns = {name: column.take(order) for name, column in columns.items()}
+    groups = [*range(max(12, len(ids) // 4)), None]
+    columns["id"] = pa.array(ids, pa.int64())
+    columns["g"] = pa.array([random.choice(groups) for _ in ids], pa.int32())
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
 @dataclass
