@@ -61,7 +61,7 @@ class LocalEngine:
         answer = self._con.sql(sql)
         if answer is None:
             raise duckdb.InvalidInputException("not a query")
-        return answer.to_arrow_table()
+        return _decoded(answer.to_arrow_table())
 
     def do(self, sql: str) -> list[tuple[Any, ...]]:
         """Run any statement and return its rows."""
@@ -75,3 +75,12 @@ class LocalEngine:
     def close(self) -> None:
         """Free the tables."""
         self._con.close()
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Return a table whose ENUM columns are texts, as the daemon sends them."""
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            kind = column.type.value_type
+            table = table.set_column(place, column.name, table.column(place).cast(kind))
+    return table
