@@ -149,8 +149,12 @@ def _texts(table: pa.Table) -> list[str]:
     """Return the values row by row, as DuckDB casts them to text."""
     con = _casting()
     con.register("answer", table.rename_columns([f"c{i}" for i in range(len(table.schema))]))
-    rows = con.execute("SELECT COLUMNS(*)::VARCHAR FROM answer").fetchall()
-    con.unregister("answer")
+    try:
+        rows = con.execute("SELECT COLUMNS(*)::VARCHAR FROM answer").fetchall()
+    except duckdb.InternalException:  # for the smallest HUGEINT, for example
+        return []
+    finally:
+        con.unregister("answer")
     values = [value for row in rows for value in row]
     return ["NULL" if v is None else v or "(empty)" for v in values]
 
