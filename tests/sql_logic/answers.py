@@ -151,10 +151,11 @@ def _texts(table: pa.Table) -> list[str]:
     con.register("answer", table.rename_columns([f"c{i}" for i in range(len(table.schema))]))
     try:
         rows = con.execute("SELECT COLUMNS(*)::VARCHAR FROM answer").fetchall()
-    except duckdb.InternalException:  # for the smallest HUGEINT, for example
-        return []
-    finally:
         con.unregister("answer")
+    except duckdb.InternalException:  # for the smallest HUGEINT, for example; it ends the database
+        con.close()
+        _casting.cache_clear()
+        return []
     values = [value for row in rows for value in row]
     return ["NULL" if v is None else v or "(empty)" for v in values]
 

@@ -34,7 +34,9 @@ _OF_ITS_OWN = re.compile(
     r"read_(csv|parquet|json|text|blob)|glob\(|sniff|_csv|parquet_|'[^']*\.(csv|parquet|json)",
     re.IGNORECASE,
 )
-_FORBIDDEN = re.compile(r"disabled|not allowed|only one|is not a query|read-only|Only SELECT", re.I)
+_FORBIDDEN = re.compile(
+    r"digits|disabled|not allowed|only one|is not a query|read-only|Only SELECT", re.I
+)
 _WORD = re.compile(r"\w+")
 _MAX_S_PER_FILE = 60.0
 

@@ -127,7 +127,7 @@ def _failure(exc: Exception) -> Failure:
     DuckDB's errors begin with their kind. They are OSError once the first rows are computed: then
     they come through an Arrow stream.
     """
-    message = str(exc)
+    message = str(exc).partition("\n\nStack Trace")[0]  # of addresses without names
     if isinstance(exc, MemoryError):
         return Failure("memory", message or "the process has no more")
     if isinstance(exc, RecursionError):
