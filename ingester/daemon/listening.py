@@ -29,7 +29,7 @@ from ingester.observability.log_levels import LogLevels
 from ingester.query.stream import AnswerStream
 from ingester.server.flight.put_messages import PutLimits
 from ingester.server.flight.server import IngesterServer, ListenAddress
-from ingester.server.flight_sql.dispatch import FlightSql
+from ingester.server.flight_sql.dispatch import FlightSqlServer
 from ingester.server.http.server import ListenError
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -61,10 +61,9 @@ async def listen(
     limits = PutLimits(flight.max_batch_bytes, flight.max_unanswered, shapes_of(settings.limits))
     security.access.meter(runtime.namespaces.request)
     services = _services(runtime, status, levels, security, drain)
-    sql = FlightSql(services, portal, limits)
 
     def make(address: ListenAddress) -> IngesterServer:
-        return IngesterServer(address, services, portal, limits, sql)
+        return FlightSqlServer(address, services, portal, limits)
 
     address = ListenAddress(*split_address(flight.listen), security.certificates)
     listener = FlightListener(address, make)

@@ -43,7 +43,7 @@ from ingester.server.flight.requests import (
     parse_put,
     parse_table_path,
 )
-from ingester.server.flight.sql import SqlCall, SqlProtocol, answer_statement
+from ingester.server.flight.sql import answer_statement
 from ingester.server.flight.sync import CopyCall, SyncCall
 from ingester.server.portal import Portal
 from ingester.server.services import Services
@@ -105,13 +105,11 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         services: Services,
         portal: Portal,
         limits: PutLimits,
-        sql: SqlProtocol,
     ) -> None:
         """Bind at once; ``port`` has the port afterwards. Blocks briefly: not on a busy loop."""
         self._services = services
         self._portal = portal
         self._limits = limits
-        self._sql = sql
         self._access = services.access
         self._origins = OriginNames(services.access, services.known_origins, portal)
         tls = address.tls_arguments()
@@ -124,11 +122,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         trace = trace_of(context, self._services.traces)
         with self._refusals(context, trace):
             permit = self._permit(context, "put")
-            if self._is_sql(descriptor):
-                call = SqlCall(context, permit)
-                with spanned(trace, "DoPut", "sql"):
-                    self._sql.put(call, descriptor.command, reader, writer)
-                return
             command, portal, services = parse_put(descriptor), self._portal, self._services
             permit.require(f"put {command.type}", command.namespace, command.table)
             permit.done(f"put {command.type}", command.namespace, command.table, None)
@@ -161,8 +154,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         trace = trace_of(context, self._services.traces)
         with self._refusals(context, trace):
             permit = self._permit(context, "get")
-            if self._sql.takes(ticket.ticket):
-                return self._sql.get(SqlCall(context, permit), ticket.ticket)
             if is_sql(ticket.ticket):
                 statement = parse_statement(ticket.ticket)
                 return answer_statement(context, self._services, permit, statement)
@@ -181,8 +172,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """Return schema, counts and ticket of a table, or of a command that is a ticket."""
         with self._refusals(context):
             permit = self._permit(context, "info")
-            if self._is_sql(descriptor):
-                return self._sql.info(SqlCall(context, permit), descriptor)
             ticket = self._ticket(descriptor)
             permit.require("info", ticket.namespace, ticket.table)
             return self._portal.call(self._info, ticket, descriptor)
@@ -191,9 +180,6 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """Return the schema of a query's answer."""
         with no_flight_errors(context), self._refusals(context):
             permit = self._permit(context, "schema")
-            if self._is_sql(descriptor):
-                call = SqlCall(context, permit)
-                return fl.SchemaResult(self._sql.schema(call, descriptor.command))
             ticket = self._ticket(descriptor)
             permit.require("schema", ticket.namespace, ticket.table)
             schema, _, _ = self._portal.call(self._services.queries.preview, ticket)
@@ -221,16 +207,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         with self._refusals(context, trace):
             check_bytes("action type", len(action.type), MAX_DESCRIPTOR_BYTES)
             permit = self._permit(context, f"action {action.type}")
-            check_bytes(
-                "action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES
-            )
-            body = action.body.to_pybytes() if action.body is not None else b""
-            is_sql = action.type in self._sql.actions
-            kind = action.type if is_sql or action.type in ACTIONS else "unknown"
+            body = body_of(action)
+            kind = action.type if action.type in ACTIONS else "unknown"
             with spanned(trace, "DoAction", f"action {kind}"):
-                if is_sql:
-                    results = self._sql.action(SqlCall(context, permit), action.type, body)
-                    return [fl.Result(pa.py_buffer(each)) for each in results]
                 objects = self._portal.call(run_action, self._services, permit, action.type, body)
             return [fl.Result(pa.py_buffer(_encode(each))) for each in objects]
 
@@ -238,17 +217,12 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         """List all actions by name."""
         with self._refusals(context):
             self._permit(context, "list_actions").require("list_actions")
-        actions = {name: action.description for name, action in ACTIONS.items()}
-        return [fl.ActionType(*each) for each in (actions | dict(self._sql.actions)).items()]
+        return [fl.ActionType(name, action.description) for name, action in ACTIONS.items()]
 
     async def _info(self, ticket: Ticket, descriptor: Any) -> fl.FlightInfo:
         schema, rows, nbytes = await self._services.queries.preview(ticket)
         endpoint = fl.FlightEndpoint(encode_ticket(ticket), [])
         return fl.FlightInfo(schema, descriptor, [endpoint], rows, nbytes)
-
-    def _is_sql(self, descriptor: Any) -> bool:
-        is_command = descriptor.descriptor_type == fl.DescriptorType.CMD
-        return is_command and self._sql.takes(descriptor.command)
 
     def _ticket(self, descriptor: Any) -> Ticket:
         if descriptor.descriptor_type == fl.DescriptorType.CMD:
@@ -265,3 +239,9 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
         metrics = self._services.metrics
         told = (metrics.refused, metrics.client_gone, metrics.limit_refused)
         return refusals(context, *told, trace=trace)
+
+
+def body_of(action: Any) -> bytes:
+    """Return the body of an action. Raises BadRequest if it is too large."""
+    check_bytes("action body", 0 if action.body is None else action.body.size, MAX_BODY_BYTES)
+    return b"" if action.body is None else bytes(action.body.to_pybytes())

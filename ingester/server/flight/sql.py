@@ -5,9 +5,9 @@ The generator holds only the answer, so that the query ends when gRPC drops the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -27,34 +27,6 @@ class SqlCall:
 
     context: Any
     permit: Permit
-
-
-class SqlProtocol(Protocol):
-    """Flight SQL (:mod:`ingester.server.flight_sql`). Every method may block; any thread.
-
-    Attributes:
-        actions: the description of each action by name.
-    """
-
-    actions: Mapping[str, str]
-
-    def takes(self, message: bytes) -> bool:
-        """Return whether a command or a ticket is for Flight SQL."""
-
-    def info(self, call: SqlCall, descriptor: fl.FlightDescriptor) -> fl.FlightInfo:
-        """Answer GetFlightInfo."""
-
-    def schema(self, call: SqlCall, command: bytes) -> pa.Schema:
-        """Answer GetSchema."""
-
-    def get(self, call: SqlCall, ticket: bytes) -> fl.FlightDataStream:
-        """Answer DoGet."""
-
-    def put(self, call: SqlCall, command: bytes, reader: Any, writer: Any) -> None:
-        """Serve a DoPut stream to its end."""
-
-    def action(self, call: SqlCall, name: str, body: bytes) -> list[bytes]:
-        """Run one of ``actions`` and return its results."""
 
 
 def sql_caller(context: Any, access: Access, permit: Permit) -> SqlCaller:

@@ -6,7 +6,6 @@
         rows to write  ─▶ ``ingest``
 
 Nothing is kept between calls: the handle of a prepared statement has the statement and its
-parameters. What is not here answers UNIMPLEMENTED by its name. The
-daemon gives a :class:`dispatch.FlightSql` to the Flight server, which knows only its interface
-(``flight.sql``). Start reading at ``dispatch``.
+parameters. What is not here answers UNIMPLEMENTED by its name. The Flight server with these calls
+is :class:`dispatch.FlightSqlServer`. Start reading at ``dispatch``.
 """

@@ -17,8 +17,9 @@ import base64
 import msgspec
 import pyarrow as pa
 
-from ingester.errors import BadRequest
+from ingester.errors import BadRequest, NotAvailable
 from ingester.protobuf import BadMessage, Value, bytes_field, fields, packed_varints
+from ingester.shown_text import shown_name
 from ingester.sql.request import Statement, parse_statement
 
 _TYPE = b"/arrow.flight.protocol.sql."
@@ -170,3 +171,8 @@ def tickets_of(info: bytes) -> list[bytes]:
     endpoints = Message("FlightInfo", info).blobs(3)
     tickets = (Message("FlightEndpoint", endpoint).blob(1) for endpoint in endpoints)
     return [Message("Ticket", ticket).blob(1) for ticket in tickets]
+
+
+def unsupported(name: str) -> NotAvailable:
+    """Return the error for a command that is not supported."""
+    return NotAvailable(f"Flight SQL: {shown_name(name)} is not supported")

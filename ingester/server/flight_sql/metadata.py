@@ -20,7 +20,7 @@ from ingester.protobuf import signed
 from ingester.server.auth.rights import Sees
 from ingester.server.flight.sql import SqlCall
 from ingester.server.flight_sql import sql_info, type_info
-from ingester.server.flight_sql.messages import Message
+from ingester.server.flight_sql.messages import Message, unsupported
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.shown_text import shown_name
@@ -74,8 +74,14 @@ class Metadata:
         self._services = services
         self._portal = portal
 
-    def schema(self, command: Message) -> pa.Schema:
-        """Return the schema of a command's answer. Raises BadRequest."""
+    def schema(self, call: SqlCall, command: Message) -> pa.Schema:
+        """Return the schema of a command's answer.
+
+        Raises:
+            NotAvailable: the command is not supported.
+        """
+        if command.name not in QUESTIONS:
+            raise unsupported(command.name)
         if command.name == "CommandGetTables" and command.number(5):
             return TABLES_WITH_SCHEMA
         return QUESTIONS[command.name][0]
@@ -96,7 +102,7 @@ class Metadata:
 
     def tables(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetTables."""
-        types, schema = command.texts(4), self.schema(command)
+        types, schema = command.texts(4), self.schema(call, command)
         keys = self._keys(call, *(command.optional_text(number) for number in (1, 2, 3)))
         if types and TABLE not in types:
             return

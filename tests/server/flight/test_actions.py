@@ -31,6 +31,10 @@ ACTIONS = {
     "store",
     "status",
     "status_list",
+    "CreatePreparedStatement",
+    "ClosePreparedStatement",
+    "CancelFlightInfo",
+    "CancelQuery",
 }
 
 
