@@ -75,10 +75,13 @@ class Effort:
     open_writing_s: float
     open_rows: int
     """0, and no scans, in a form without time to start Spark."""
+    sql_data: tuple[str, ...]
     sql_rows: int
     sql_repeats: int
     sql_beside_s: float
+    """How long writers and look-ups run for one number."""
     sql_spark: bool
+    """Whether there is time to start Spark."""
     replication_repeats: int
     replication_kinds: tuple[str, ...]
     replication_rows: int
@@ -150,6 +153,7 @@ FORMS = {
         open_files=(10, 100),
         open_writing_s=0.3,
         open_rows=0,
+        sql_data=("rows",),
         sql_rows=20_000,
         sql_repeats=1,
         sql_beside_s=0.2,
@@ -213,6 +217,7 @@ FORMS = {
         open_files=(100, 10_000),
         open_writing_s=2,
         open_rows=0,
+        sql_data=("flights", "rows"),
         sql_rows=1_000_000,
         sql_repeats=3,
         sql_beside_s=1,
@@ -276,6 +281,7 @@ FORMS = {
         open_files=(100, 100_000),
         open_writing_s=5,
         open_rows=10_000_000,
+        sql_data=("flights", "rows"),
         sql_rows=10_000_000,
         sql_repeats=5,
         sql_beside_s=20,

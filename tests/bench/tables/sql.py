@@ -19,7 +19,7 @@ from tests.bench.sql.asking import Asker
 from tests.bench.sql.beside import beside, limits, round_trips
 from tests.bench.sql.plain_duckdb import Answered, PlainDuckDB
 from tests.bench.sql.plain_spark import PlainSpark
-from tests.bench.sql.queries import FLIGHTS, ROWS, DataSet, data_set
+from tests.bench.sql.queries import DataSet, data_set
 from tests.drivers.daemon import Daemon
 
 NAME = "sql"
@@ -40,7 +40,7 @@ def run(bench: Bench) -> Iterator[Table]:
         if spark is not None:
             files.columns += ["Spark", "of Spark"]
         duckdb = stack.enter_context(PlainDuckDB())
-        for name in (FLIGHTS, ROWS):
+        for name in bench.effort.sql_data:
             data = data_set(name, bench.effort.sql_rows)
             parties: dict[str, Ask] = {"daemon": asker.ask, "DuckDB": duckdb.ask}
             _fill(daemon, data)
