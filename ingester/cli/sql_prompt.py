@@ -5,6 +5,7 @@ are edited by readline, if Python has it: Tab completes names of tables and colu
 is ``~/.ingester_history``, which only its owner may read.
 """
 
+import code
 import contextlib
 import os
 import re
@@ -32,10 +33,11 @@ MOST_TABLES = 500
 """The tables whose columns are completed."""
 
 
-class SqlPrompt:
+class SqlPrompt(code.InteractiveConsole):
     """Reads statements from a terminal and prints their answers."""
 
     def __init__(self, client: Client, answers: SqlAnswers) -> None:
+        super().__init__()
         self._client = client
         self._answers = answers
         self._history = Path("~/.ingester_history").expanduser()
@@ -43,28 +45,17 @@ class SqlPrompt:
     def run(self) -> None:
         """Read and answer until the end of the input."""
         self._set_up_editing()
-        print_line(
-            f"{self._client.endpoint}: end statements with ; and leave by Ctrl-D", sys.stderr
-        )
-        typed = ""
-        while True:
-            try:
-                line = input("ingester-> " if typed else "ingester=> ")
-                if not typed and line.strip(" ;").lower() in ("quit", "exit", "\\q"):
-                    return
-                typed = self._run_complete(f"{typed}{line}\n")
-            except EOFError:
-                print_line("", sys.stderr)
-                return
-            except KeyboardInterrupt:
-                print_line("", sys.stderr)
-                typed = ""
+        sys.ps1, sys.ps2 = "ingester=> ", "ingester-> "
+        self.interact(f"{self._client.endpoint}: end statements with ; and leave by Ctrl-D", "")
 
-    def _run_complete(self, text: str) -> str:
-        """Run the complete statements of a text; the rest, which further lines complete."""
-        statements, rest = divided(text)
-        if statements:
-            self._remember(text.removesuffix(rest))
+    def runsource(self, source: str, filename: str = "", symbol: str = "") -> bool:
+        """Run the statements in a text; True if the last one needs further lines."""
+        if source.strip(" ;").lower() in ("quit", "exit", "\\q"):
+            raise SystemExit
+        statements, rest = divided(f"{source}\n")
+        if rest:
+            return True
+        self._remember(source)
         try:
             for statement in statements:
                 rows = self._answers.print(self._client, statement)
@@ -72,12 +63,10 @@ class SqlPrompt:
                     print_line(f"({rows:,} row{'s' * (rows != 1)})", sys.stderr)
         except KeyboardInterrupt:
             print_line("cancelled", sys.stderr)
-            return ""
         except (ClientError, CommandFailed) as exc:
             for line in masked(str(exc)).splitlines():
                 print_line(line, sys.stderr)
-            return ""
-        return rest
+        return False
 
     # ------------------------------------------------------------------------------------- editing
 
@@ -114,7 +103,7 @@ class SqlPrompt:
 
     def _remember(self, text: str) -> None:
         """Add statements to the history: one entry, unless a line has a comment."""
-        if readline is None:
+        if readline is None or not text.strip():
             return
         lines = [line for line in text.splitlines() if line.strip()]
         entries = lines if "--" in text else [" ".join(lines)]

@@ -43,7 +43,6 @@ MAX_BODY_BYTES = 2 * MAX_SQL_BYTES
 BODY_S = 10.0
 _CELLS = 200
 """Values that are converted at a time, so that few are converted beyond ``MAX_BYTES``."""
-_MAX_TYPE = 200
 
 
 class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,10 +131,10 @@ def _answer_of(engine: SqlEngine, statement: Statement, caller: SqlCaller) -> by
     """Return the JSON of a query's answer, or the error, which a nursery would wrap. Blocks."""
     try:
         with closing(engine.run(statement, caller)) as answer:
-            columns = [_Column(field.name, _type_name(field.type)) for field in answer.schema]
+            columns = [_Column(field.name, str(field.type)) for field in answer.schema]
             room = MAX_BYTES - len(_encode(columns))
             if room < 0:
-                raise BadRequest(f"the names of {len(columns)} columns exceed {MAX_BYTES} B")
+                raise BadRequest(f"names and types of {len(columns)} columns exceed {MAX_BYTES} B")
             return _encode(_Answer(columns, *_rows(answer, room)))
     except Exception as exc:
         return exc
@@ -167,11 +166,6 @@ def _texts(column: pa.Array) -> list[str | None]:
         is_long = value.nbytes > MAX_VALUE_BYTES
         texts += [f"({value.nbytes:,} bytes)"] if is_long else table_cells(value)
     return texts
-
-
-def _type_name(kind: pa.DataType) -> str:
-    name = str(kind)
-    return name if len(name) <= _MAX_TYPE else f"{name[:_MAX_TYPE]}…"
 
 
 def refuse_other_sites(request: Request) -> None:
