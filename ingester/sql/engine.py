@@ -116,6 +116,7 @@ class SqlParts:
         finder: finds tables and takes snapshots.
         places: gives each query a place for each namespace that it reads, so that quotas hold and
             a stop waits for its answer.
+        request: counts a query in the quotas of a namespace.
         spill_folder: a folder of the data directory that is deleted at the start.
         secret: see :class:`QueryRules`.
         ended: receives the seconds of each query that has ended.
@@ -124,6 +125,7 @@ class SqlParts:
     ingester_id: str
     finder: TableFinder
     places: AnswerPlaces
+    request: Callable[[str], None]
     spill_folder: str
     secret: str
     ended: Callable[[float], object]
@@ -334,6 +336,7 @@ class SqlEngine:
                     )
             running.namespaces = namespaces
         for namespace in namespaces:
+            self._parts.request(namespace)
             self._parts.places.take("query", namespace)
             running.places.append(namespace)
 

@@ -31,6 +31,7 @@ def open_sql(
         here.ingester_id,
         TableFinder(here, tables.catalog, queries, reader, peers),
         queries.places,
+        shared.namespaces.request,
         str(folder),
         f"{root}/" if root else "",
         shared.metrics.sql_ended,

@@ -33,8 +33,15 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
         "sql__max_per_namespace": 1,
         "query__client_timeout": "1s",
     }
-    with Daemon.start(folder / "data", **settings) as daemon, fl.connect(daemon.flight) as client:
+    config = folder / "ingester.toml"
+    config.write_text('[quotas."calls"]\nrequests_per_s = 5\n')
+    arguments = ("--config", str(config))
+    with (
+        Daemon.start(folder / "data", arguments=arguments, **settings) as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
         put(client, ("a", "t"), pa.record_batch({"n": [1]}))
+        put(client, ("calls", "t"), pa.record_batch({"n": [1]}))
         yield daemon
 
 
@@ -59,6 +66,20 @@ def test_a_query_ends_at_max_time(tmp_path: Path) -> None:
         with pytest.raises(fl.FlightTimedOutError, match=r"longer than 1 s.*sql\.max_time"):
             ask(client, ENDLESS)
         assert time.monotonic() - began < 5
+
+
+def test_a_query_counts_in_the_quotas_of_the_namespaces_that_it_reads(
+    asker: fl.FlightClient,
+) -> None:
+    refused = None
+    for _ in range(200):
+        refused = failure(asker, "SELECT n FROM calls.t")
+        if refused is not None:
+            break
+    assert refused is not None
+    assert "requests_per_s is 5" in str(refused)
+    assert extra(refused)["code"] == "limit"
+    assert rows(asker, "SELECT n FROM a.t") == [(1,)]
 
 
 def test_an_answer_ends_at_max_rows(asker: fl.FlightClient) -> None:
