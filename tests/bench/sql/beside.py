@@ -55,7 +55,7 @@ Seconds = npt.NDArray[np.float64]
 def round_trips(bench: Bench, daemon: Daemon) -> Table:
     """Measure the smallest query by one client."""
     table = Table("sql-round-trip", "SQL: SELECT 1, warm", ["queries", "p50", "p99"])
-    calls = bench.effort.round_trips // 2
+    calls = bench.effort.round_trips // 4
     found: list[Seconds] = []
     with Asker(daemon) as asker:
         asker.ask("SELECT 1")
