@@ -21,6 +21,7 @@ from ingester.server.auth.rights import Sees
 from ingester.server.flight.sql import SqlCall
 from ingester.server.flight_sql import sql_info, type_info
 from ingester.server.flight_sql.messages import Message, unsupported
+from ingester.server.flight_sql.type_info import columns
 from ingester.server.portal import Portal
 from ingester.server.services import Services
 from ingester.shown_text import shown_name
@@ -35,35 +36,22 @@ BATCH_BYTES = 1 << 20
 """Drivers refuse messages from 4 MiB on, and a wide schema may have 1 MiB."""
 
 
-def _schema(*names: str, more: tuple[pa.Field, ...] = ()) -> pa.Schema:
-    """Make a schema of texts; a name with ``!`` is not nullable."""
-    texts = [pa.field(name.rstrip("!"), pa.string(), not name.endswith("!")) for name in names]
-    return pa.schema([*texts, *more])
-
-
-_SEQUENCE = pa.field("key_sequence", pa.int32(), nullable=False)
-CATALOGS = _schema("catalog_name!")
-DB_SCHEMAS = _schema("catalog_name", "db_schema_name!")
-TABLES = _schema("catalog_name", "db_schema_name", "table_name!", "table_type!")
-TABLES_WITH_SCHEMA = TABLES.append(pa.field("table_schema", pa.binary(), nullable=False))
-TABLE_TYPES = _schema("table_type!")
+CATALOGS = columns("text catalog_name!")
+DB_SCHEMAS = columns("text catalog_name, text db_schema_name!")
+_TABLE_COLUMNS = "text catalog_name, text db_schema_name, text table_name!, text table_type!"
+TABLES = columns(_TABLE_COLUMNS)
+TABLES_WITH_SCHEMA = columns(f"{_TABLE_COLUMNS}, bytes table_schema!")
+TABLE_TYPES = columns("text table_type!")
 # In the order of the reference implementations; FlightSql.proto names the last two the other way.
-PRIMARY_KEYS = _schema(
-    "catalog_name", "db_schema_name", "table_name!", "column_name!",
-    more=(_SEQUENCE, pa.field("key_name", pa.string())),
-)  # fmt: skip
-FOREIGN_KEYS = _schema(
-    "pk_catalog_name", "pk_db_schema_name", "pk_table_name!", "pk_column_name!",
-    "fk_catalog_name", "fk_db_schema_name", "fk_table_name!", "fk_column_name!",
-    more=(
-        _SEQUENCE,
-        pa.field("fk_key_name", pa.string()),
-        pa.field("pk_key_name", pa.string()),
-        pa.field("update_rule", pa.uint8(), nullable=False),
-        pa.field("delete_rule", pa.uint8(), nullable=False),
-    ),
-)  # fmt: skip
-
+PRIMARY_KEYS = columns(
+    "text catalog_name, text db_schema_name, text table_name!, text column_name!,"
+    "int key_sequence!, text key_name"
+)
+FOREIGN_KEYS = columns(
+    "text pk_catalog_name, text pk_db_schema_name, text pk_table_name!, text pk_column_name!,"
+    "text fk_catalog_name, text fk_db_schema_name, text fk_table_name!, text fk_column_name!,"
+    "int key_sequence!, text fk_key_name, text pk_key_name, byte update_rule!, byte delete_rule!"
+)
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -92,13 +80,13 @@ class Metadata:
 
     def catalogs(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetCatalogs."""
-        yield pa.RecordBatch.from_pylist([{"catalog_name": CATALOG}], CATALOGS)
+        yield _batch(CATALOGS, [(CATALOG,)])
 
     def db_schemas(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetDbSchemas."""
         keys = self._keys(call, command.optional_text(1), command.optional_text(2), None)
-        names = list(dict.fromkeys(namespace for namespace, _ in keys))
-        yield pa.record_batch([[CATALOG] * len(names), names], schema=DB_SCHEMAS)
+        names = dict.fromkeys(namespace for namespace, _ in keys)
+        yield _batch(DB_SCHEMAS, [(CATALOG, name) for name in names])
 
     def tables(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetTables."""
@@ -106,31 +94,24 @@ class Metadata:
         keys = self._keys(call, *(command.optional_text(number) for number in (1, 2, 3)))
         if types and TABLE not in types:
             return
-        rows: list[dict[str, object]] = []
-        nbytes = 0
-        for namespace, name in keys:
-            row: dict[str, object] = {
-                "catalog_name": CATALOG,
-                "db_schema_name": namespace,
-                "table_name": name,
-                "table_type": TABLE,
-            }
+        rows, nbytes = list[tuple[object, ...]](), 0
+        for key in keys:
+            row: tuple[object, ...] = (CATALOG, *key, TABLE)
             if schema is TABLES_WITH_SCHEMA:
-                table = self._open(call, (namespace, name))
+                table = self._open(call, key)
                 if table is None:
                     continue
-                encoded = bytes(described_schema(table).serialize())
-                row["table_schema"] = encoded
+                row = (*row, encoded := bytes(described_schema(table).serialize()))
                 nbytes += len(encoded)
             rows.append(row)
             if len(rows) >= BATCH_ROWS or nbytes >= BATCH_BYTES:
-                yield pa.RecordBatch.from_pylist(rows, schema)
+                yield _batch(schema, rows)
                 rows, nbytes = [], 0
-        yield pa.RecordBatch.from_pylist(rows, schema)
+        yield _batch(schema, rows)
 
     def table_types(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetTableTypes."""
-        yield pa.RecordBatch.from_pylist([{"table_type": TABLE}], TABLE_TYPES)
+        yield _batch(TABLE_TYPES, [(TABLE,)])
 
     def primary_keys(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetPrimaryKeys."""
@@ -141,12 +122,11 @@ class Metadata:
                 table = self._open(call, key)
                 columns = () if table is None else table.definition.primary_key
                 keys += ((CATALOG, *key, name, at, None) for at, name in enumerate(columns, 1))
-        rows = [dict(zip(PRIMARY_KEYS.names, each, strict=True)) for each in keys]
-        yield pa.RecordBatch.from_pylist(rows, PRIMARY_KEYS)
+        yield _batch(PRIMARY_KEYS, keys)
 
     def foreign_keys(self, call: SqlCall, command: Message) -> Batches:
         """Answer the three commands for foreign keys: there are none."""
-        yield pa.RecordBatch.from_pylist([], FOREIGN_KEYS)
+        yield _batch(FOREIGN_KEYS, [])
 
     def sql_info(self, call: SqlCall, command: Message) -> Batches:
         """Answer CommandGetSqlInfo."""
@@ -191,6 +171,11 @@ QUESTIONS: dict[str, tuple[pa.Schema, Callable[[Metadata, SqlCall, Message], Bat
     "CommandGetXdbcTypeInfo": (type_info.SCHEMA, Metadata.type_info),
 }
 """The metadata commands by name."""
+
+
+def _batch(schema: pa.Schema, rows: list[tuple[object, ...]]) -> pa.RecordBatch:
+    dicts = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    return pa.RecordBatch.from_pylist(dicts, schema)
 
 
 def described_schema(table: TableBuffer) -> pa.Schema:

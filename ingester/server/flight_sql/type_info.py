@@ -13,21 +13,29 @@ import pyarrow as pa
 
 _KINDS = {
     "text": pa.string(),
+    "bytes": pa.binary(),
+    "byte": pa.uint8(),
     "int": pa.int32(),
     "bool": pa.bool_(),
     "texts": pa.list_(pa.field("item", pa.string(), nullable=False)),
 }
-_COLUMNS = """
+
+
+def columns(text: str) -> pa.Schema:
+    """Return the schema of columns such as ``text a, int b!``; one with ``!`` is not nullable."""
+    pairs = (column.split() for column in text.split(","))
+    return pa.schema(
+        [pa.field(name.rstrip("!"), _KINDS[kind], not name.endswith("!")) for kind, name in pairs]
+    )
+
+
+SCHEMA = columns("""
 text type_name!, int data_type!, int column_size, text literal_prefix, text literal_suffix,
 texts create_params, int nullable!, bool case_sensitive!, int searchable!, bool unsigned_attribute,
 bool fixed_prec_scale!, bool auto_increment, text local_type_name, int minimum_scale,
 int maximum_scale, int sql_data_type!, int datetime_subcode, int num_prec_radix,
 int interval_precision
-"""
-_NAMED = [column.split() for column in _COLUMNS.split(",")]
-SCHEMA = pa.schema(
-    [pa.field(name.rstrip("!"), _KINDS[kind], not name.endswith("!")) for kind, name in _NAMED]
-)
+""")
 _NULLABLE, _SEARCHABLE_BASIC, _SEARCHABLE_FULL, _DATETIME = 1, 2, 3, 9
 
 
