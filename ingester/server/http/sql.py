@@ -143,17 +143,20 @@ def _answer_of(engine: SqlEngine, statement: Statement, caller: SqlCaller) -> by
 def _rows(answer: SqlAnswer, room: int) -> tuple[list[msgspec.Raw], bool]:
     """Return the rows that fit into ``room`` bytes, and whether any are missing."""
     rows: list[msgspec.Raw] = []
+    is_cut = False
     step = max(1, _CELLS // max(1, len(answer.schema)))
+    # To the end, which is near: a dropped answer counts as cancelled.
     for batch in answer:
         for start in range(0, batch.num_rows, step):
-            part = batch.slice(start, step)
-            for row in zip(*map(_texts, part.columns), strict=True):
+            if is_cut:
+                break
+            for row in zip(*map(_texts, batch.slice(start, step).columns), strict=True):
                 encoded = _encode(row)
                 room -= len(encoded) + 1
-                if len(rows) == MAX_ROWS or room < 0:
-                    return rows, True
-                rows.append(msgspec.Raw(encoded))
-    return rows, False
+                is_cut = is_cut or len(rows) == MAX_ROWS or room < 0
+                if not is_cut:
+                    rows.append(msgspec.Raw(encoded))
+    return rows, is_cut
 
 
 def _texts(column: pa.Array) -> list[str | None]:
