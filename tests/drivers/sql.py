@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 from pathlib import Path
 
@@ -49,7 +50,10 @@ def workers_of(pid: int) -> list[int]:
     """Return the process ids of a daemon's SQL workers."""
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if b"ingester.sql.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(int(child))
+        # Threads and processes may end meanwhile.
+        with contextlib.suppress(OSError):
+            for child in (task / "children").read_text().split():
+                with contextlib.suppress(OSError):
+                    if b"ingester.sql.worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(int(child))
     return found
