@@ -101,9 +101,12 @@ def test_names_are_found_in_any_case_and_in_the_default_namespace(
         ask(client, 'FROM "Names"."Plain", "Names"."PLAIN"')
     twice = 'SELECT a.n, b.n FROM "Names"."Plain" a, "Names"."Plain" b'
     assert rows(client, twice) == [(1, 1)]
-    for text in ("SELECT * FROM names.nothing", "SELECT * FROM nowhere.t", "SELECT * FROM plain"):
-        with pytest.raises(pa.ArrowInvalid, match="does not exist"):
-            ask(client, text)
+    for name in ("names.nothing", "nowhere.t", "plain", "ingester.nowhere.t", '"a""b"'):
+        # Neither that a namespace does not exist, nor a table of DuckDB that is similar.
+        with pytest.raises(pa.ArrowInvalid, match=r"does not exist: SHOW ALL TABLES lists"):
+            ask(client, f"SELECT * FROM {name}")
+    with pytest.raises(pa.ArrowInvalid, match=r'Did you mean "plain\.2-x"'):
+        ask(client, 'FROM names."plain.2-x" JOIN names."plain.2" USING (n)')
 
 
 def test_the_catalogue_itself_can_be_queried(client: fl.FlightClient, table: Table) -> None:

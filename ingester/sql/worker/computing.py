@@ -5,6 +5,7 @@ Query ─▶ names ─▶ tables ─▶ views ─▶ DuckDB ─▶ batches of at
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from itertools import count
@@ -51,6 +52,13 @@ _REASONS: dict[str, Reason] = {
     "INTERNAL Error": "internal",
     "FATAL Error": "internal",
 }
+_UNKNOWN = re.compile(
+    r"(Catalog Error: Table with name .*? does not exist)"
+    r'(?: because schema |!(?:$|\nDid you mean "(?:pg_|duckdb_|sqlite_)))',
+    re.DOTALL,
+)
+"""DuckDB knows the tables of the statement only: other schemas do not exist for it, and it suggests
+tables of its own."""
 
 
 class Scans:
@@ -135,6 +143,8 @@ def _failure(exc: Exception) -> Failure:
     for beginning, reason in _REASONS.items():
         if message.startswith(beginning):
             return Failure(reason, message)
+    if (unknown := _UNKNOWN.match(message)) is not None:
+        return Failure("invalid", f"{unknown[1]}: SHOW ALL TABLES lists those that can be read")
     if not isinstance(exc, _EXPECTED):
         return Failure("internal", f"{type(exc).__name__}: {message}")
     return Failure("invalid", message)

@@ -25,6 +25,14 @@ _EXPLAIN = re.compile(
 _SYSTEM_SCHEMAS = ("information_schema", "pg_catalog")
 _SYSTEM_FUNCTIONS = ("duckdb_", "pragma_")
 
+_WRITE = ". Rows are written with Flight DoPut, the client's writer, or adbc_ingest"
+_INSTEAD = {
+    **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "COPY"), _WRITE),
+    # USE is a SET.
+    "SET": ". The client names the default namespace (--namespace), and AT TIME ZONE a time zone",
+    "TRANSACTION": ". Each statement is a snapshot of its own",
+}
+
 
 class BadStatement(Exception):
     """The statement is not one that may run; the message says why."""
@@ -63,10 +71,7 @@ def parse(connection: duckdb.DuckDBPyConnection, text: str) -> Parsed:
     if kind == "MULTI":
         raise BadStatement("PIVOT needs its values here: PIVOT … ON column IN (value, …)")
     if kind not in ("SELECT", "EXPLAIN"):
-        raise BadStatement(
-            f"{kind} is not available: SQL only reads. Rows are written with Flight DoPut, the"
-            " client's writer, or adbc_ingest"
-        )
+        raise BadStatement(f"{kind} is not available: SQL only reads{_INSTEAD.get(kind, '')}")
     body = described = text
     if kind == "EXPLAIN":
         body = _EXPLAIN.sub("", text, count=1)

@@ -43,3 +43,20 @@ def test_statements_without_a_name_in_duckdbs_package_are_refused(
 ) -> None:
     with pytest.raises(BadStatement, match="this statement is not available"):
         parse(connection, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [
+        ("INSERT INTO t VALUES (1)", "Rows are written with"),
+        ("MERGE INTO t USING u ON t.i = u.i WHEN MATCHED THEN DELETE", "Rows are written with"),
+        ("USE shop", "default namespace"),
+        ("BEGIN", "snapshot"),
+        ("PRAGMA version", "SQL only reads$"),
+    ],
+)
+def test_a_refused_statement_is_told_what_is_there_instead(
+    connection: duckdb.DuckDBPyConnection, text: str, instead: str
+) -> None:
+    with pytest.raises(BadStatement, match=f"SQL only reads.*{instead}|{instead}"):
+        parse(connection, text)
