@@ -224,8 +224,9 @@ class Generator:
         pairs += [f"{scope.columns[1][0]} = {more.columns[1][0]}"] * 2
         condition = self._pick(pairs)
         if self._random.random() < 0.3:
-            condition += f" AND {self._filter(both if 'I J' not in kind else more)}"
-        return f"{left} {kind} {right} ON {condition}", scope if "I J" in kind else both
+            condition += f" AND {self._filter(both)}"
+        hidden = kind in ("SEMI JOIN", "ANTI JOIN")
+        return f"{left} {kind} {right} ON {condition}", scope if hidden else both
 
     def _filter(self, scope: Scope) -> str:
         terms = [self._term(scope) for _ in range(self._random.choice([1, 1, 1, 2, 3]))]
