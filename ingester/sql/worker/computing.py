@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import count
 from typing import Any
 
@@ -68,6 +68,7 @@ class Scans:
         self._channel = channel
         self._lock = threading.Lock()
         self._numbers = count()
+        self._ended = False
 
     def ask(self, names: Names) -> TablesGiven:
         """Return the tables that a statement names, as far as they exist."""
@@ -78,6 +79,17 @@ class Scans:
     def tell(self, kind: bytes, *bodies: bytes | pa.Buffer) -> None:
         """Send a message that has no answer."""
         with self._lock:
+            if not self._ended:
+                self._channel.send(kind, bodies)
+
+    def end(self, kind: bytes, *bodies: bytes | pa.Buffer) -> None:
+        """Send how the query ended, as its last message.
+
+        DuckDB may drop a scan later, from any thread. The daemon would take that for a scan of the
+        worker's next query.
+        """
+        with self._lock:
+            self._ended = True
             self._channel.send(kind, bodies)
 
     def read(
@@ -86,7 +98,7 @@ class Scans:
         schema: pa.Schema,
         columns: list[str],
         filter_: list[list[list[Any]]] | None,
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch, None, None]:
         """Yield the rows of a source in some of its columns."""
         number = next(self._numbers)
         asked = OpenScan(number, source, columns, filter_)
@@ -96,6 +108,8 @@ class Scans:
         try:
             while True:
                 with self._lock:
+                    if self._ended:
+                        return
                     self._channel.send(b"R", [name])
                     kind, body = self._channel.receive()
                 if kind == b"Z":
@@ -126,7 +140,7 @@ def compute(query: Query, connection: duckdb.DuckDBPyConnection, channel: Channe
     except ChannelClosed:
         raise
     except Exception as exc:
-        scans.tell(b"F", encode(_failure(exc)))
+        scans.end(b"F", encode(_failure(exc)))
 
 
 def _failure(exc: Exception) -> Failure:
@@ -167,7 +181,7 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
         scans.tell(b"S", encode(_answering(_described(connection, relation), parameters)))
     else:
         _send_rows(connection, scans, query, values)
-    scans.tell(b"E")
+    scans.end(b"E")
 
 
 def _resolved(names: Names, namespace: str | None) -> Names:
