@@ -54,15 +54,17 @@ def differences(
 
 def rows_of(table: pa.Table, rounded: bool = False) -> list[str]:
     """Return each row as text that is equal only for equal rows."""
-    columns = [_values(table.column(i).combine_chunks(), rounded) for i in range(len(table.schema))]
+    columns = [_column(table.column(place), rounded) for place in range(len(table.schema))]
     if not columns:
         return [""] * table.num_rows
     return [repr(row) for row in zip(*columns, strict=True)]
 
 
+def _column(column: pa.ChunkedArray, rounded: bool) -> list[Any]:
+    return [value for chunk in column.chunks for value in _values(chunk, rounded)]
+
+
 def _values(column: Any, rounded: bool) -> list[Any]:
-    if isinstance(column, pa.ChunkedArray):  # without chunks
-        column = pa.array([], column.type)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     if rounded and pa.types.is_floating(column.type):
@@ -73,8 +75,8 @@ def _values(column: Any, rounded: bool) -> list[Any]:
         return list(column.to_pylist())
     try:
         return plain(column)
-    except (pa.ArrowException, ValueError, OverflowError):
-        return list(column.cast(pa.string()).to_pylist())
+    except (pa.ArrowException, ValueError, OverflowError, AttributeError):
+        return list(map(str, column))
 
 
 def _round(value: Any) -> Any:

@@ -190,8 +190,7 @@ class _Run:
         counts["queries"] += 1
         if record.expected is not None and as_expected(record, wanted):
             counts["answers as in the file"] += 1
-            another = bool(differences(found, wanted, ordered=True))
-            another = another and not as_expected(record, found)
+            another = "order by" in record.sql.lower() and not as_expected(record, found)
             if another and not self._by_chance(record, ordered=True):
                 self._fault(record, "another order than in the file")
 
