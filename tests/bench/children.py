@@ -1,7 +1,7 @@
 """Child processes that end when this program ends for any reason.
 
 A child communicates through one pipe and exits when the pipe closes. It is spawned, not forked,
-because gRPC does not survive a fork.
+because gRPC does not survive a fork. Tests fork it from a process that has not used gRPC.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ import os
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any
-
-_SPAWN = multiprocessing.get_context("spawn")
+from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import Any, ClassVar
 
 
 class ChildFailed(Exception):
@@ -23,9 +22,11 @@ class ChildFailed(Exception):
 class Child:
     """A process that runs ``main(pipe, *args)``; ``main`` is a module-level function."""
 
+    context: ClassVar[SpawnContext | ForkServerContext] = multiprocessing.get_context("spawn")
+
     def __init__(self, main: Callable[..., None], *args: object) -> None:
-        self._pipe, its_end = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=main, args=(its_end, *args), daemon=True)
+        self._pipe, its_end = self.context.Pipe()
+        self._process = self.context.Process(target=main, args=(its_end, *args), daemon=True)
         self._process.start()
         its_end.close()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import multiprocessing
 import os
 from pathlib import Path
 
 import pytest
 
+from tests.bench.children import Child
 from tests.bench.command import main
 from tests.bench.effort import FORMS, Bench
 from tests.bench.report import Table, Target
@@ -18,7 +20,16 @@ from tests.bench.samples import Samples
 from tests.bench.tables import growth
 
 
+@pytest.fixture
+def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the program's children with all modules imported; imports take most of their time."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.bench.tables"])
+    monkeypatch.setattr(Child, "context", context)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_children")
 def test_every_table_is_measured_and_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
