@@ -348,7 +348,9 @@ class Client:
         within_s = None if timeout_s is None else arguments.seconds("timeout_s", timeout_s)
         ticket = sql_ticket(statement, parameters, namespace, missing)
         return opened(
-            lambda: self._connection.sql(ticket, within_s, missing), self._connection.retry
+            lambda rest_s: self._connection.sql(ticket, rest_s, missing),
+            self._connection.retry,
+            within_s,
         )
 
     def tables(self) -> list[TableSummary]:

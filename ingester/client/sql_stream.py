@@ -4,6 +4,7 @@ A statement may compute for minutes before its first row. pyarrow's calls do not
 signal, so in the main thread they run in a thread of their own, and the main thread waits for it.
 """
 
+import math
 import random
 import threading
 import time
@@ -77,9 +78,17 @@ class SqlStream(AnswerStream):
         return interruptible(super().read_raw, lambda _: self.close())
 
 
-def opened(ask: Callable[[], SqlStream], policy: RetryPolicy) -> SqlStream:
-    """The stream that ``ask`` returns, after transient errors. Ctrl-C ends the wait for it."""
-    return interruptible(lambda: _patiently(ask, policy), lambda d: d.add_done_callback(_close))
+def opened(
+    ask: Callable[[float | None], SqlStream], policy: RetryPolicy, within_s: float | None
+) -> SqlStream:
+    """The stream that ``ask`` returns, after transient errors. Ctrl-C ends the wait for it.
+
+    Args:
+        ask: gets the rest of ``within_s``, which all tries share.
+    """
+    return interruptible(
+        lambda: _patiently(ask, policy, within_s), lambda d: d.add_done_callback(_close)
+    )
 
 
 def _close(done: Future[SqlStream]) -> None:
@@ -87,16 +96,21 @@ def _close(done: Future[SqlStream]) -> None:
         done.result().close()
 
 
-def _patiently(ask: Callable[[], SqlStream], policy: RetryPolicy) -> SqlStream:
+def _patiently(
+    ask: Callable[[float | None], SqlStream], policy: RetryPolicy, within_s: float | None
+) -> SqlStream:
     retry = RetryState(policy, random.random)
+    ends_at = math.inf if within_s is None else time.monotonic() + within_s
     while True:
         try:
-            return ask()
+            # Never below zero, which means no limit.
+            return ask(None if within_s is None else max(0.001, ends_at - time.monotonic()))
         except TimedOut:
             raise  # the statement would take as long again
         except ClientError as exc:
-            delay_s = retry.failed(exc, time.monotonic())
-            if delay_s is None:
+            now = time.monotonic()
+            delay_s = retry.failed(exc, now)
+            if delay_s is None or now + delay_s >= ends_at:
                 raise
         time.sleep(delay_s)
 

@@ -9,9 +9,11 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
@@ -409,3 +411,16 @@ def test_the_messages_of_the_page_are_those_of_the_daemon(asker: Client) -> None
         with pytest.raises(InvalidRequest, match=message):
             asker.sql(text)
         assert message.replace(" .* ", " … ") in PAGE
+
+
+def test_all_tries_of_a_statement_share_its_timeout() -> None:
+    with socket.socket() as refusing, Client(_unused(refusing)) as client:
+        began = time.monotonic()
+        with pytest.raises(Unreachable):
+            client.sql("SELECT 1", timeout_s=0.5)
+        assert time.monotonic() - began < 5  # the retry policy's time is 30 s
+
+
+def _unused(bound: socket.socket) -> str:
+    bound.bind(("127.0.0.1", 0))
+    return f"grpc://127.0.0.1:{bound.getsockname()[1]}"
