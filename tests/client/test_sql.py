@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -37,6 +36,7 @@ from ingester.client.trio_client import TrioClient
 from tests.cli.conftest import ROOT, run_command
 from tests.client.small_daemon import SmallDaemon, unavailable
 from tests.drivers.daemon import Daemon
+from tests.drivers.ports import free_port
 from tests.drivers.waiting import until
 
 NUMBERS = "range(9999) a(i), range(9999999999999) b(j)"
@@ -414,13 +414,8 @@ def test_the_messages_of_the_page_are_those_of_the_daemon(asker: Client) -> None
 
 
 def test_all_tries_of_a_statement_share_its_timeout() -> None:
-    with socket.socket() as refusing, Client(_unused(refusing)) as client:
+    with Client(f"grpc://127.0.0.1:{free_port()}") as client:
         began = time.monotonic()
         with pytest.raises(Unreachable):
             client.sql("SELECT 1", timeout_s=0.5)
         assert time.monotonic() - began < 5  # the retry policy's time is 30 s
-
-
-def _unused(bound: socket.socket) -> str:
-    bound.bind(("127.0.0.1", 0))
-    return f"grpc://127.0.0.1:{bound.getsockname()[1]}"
