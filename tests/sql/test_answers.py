@@ -304,6 +304,14 @@ def test_an_integer_beyond_arrows_decimals_is_refused(client: fl.FlightClient, v
     ]
 
 
+@pytest.mark.parametrize("value", ["'12:00:00+02'::TIMETZ", "['12:00:00+02'::TIMETZ]"])
+def test_a_time_of_day_with_a_zone_is_refused(client: fl.FlightClient, value: str) -> None:
+    with pytest.raises(pa.ArrowInvalid, match=r"Arrow's times have no zone: cast it to VARCHAR"):
+        ask(client, f"SELECT {value} AS t")
+    ((found,),) = rows(client, f"SELECT ({value})::VARCHAR AS t")
+    assert "12:00:00+02" in str(found)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -323,6 +323,7 @@ def _send_rows(
     described = _described(connection, relation)
     scans.tell(b"S", encode(_answering(described, pa.schema([]))))
     schema = _plain(described)
+    _check_types(relation)
     reader = relation.to_arrow_reader(ROWS)
     waiting: list[pa.RecordBatch] = []
     rows = nbytes = 0
@@ -337,6 +338,20 @@ def _send_rows(
             waiting, rows, nbytes = [], 0, 0
     if waiting:
         _send(scans, waiting, nbytes)
+
+
+def _check_types(relation: duckdb.DuckDBPyRelation) -> None:
+    """Refuse times of day with a zone, whose offset Arrow has no place for.
+
+    Raises:
+        BadStatement
+    """
+    for name, type_ in zip(relation.columns, map(str, relation.types), strict=True):
+        if "TIME WITH TIME ZONE" in type_:
+            raise BadStatement(
+                f"column {name!r} has the type {type_}, and Arrow's times have no zone: cast it to"
+                " VARCHAR or TIME"
+            )
 
 
 def _check_wide(relation: duckdb.DuckDBPyRelation, batch: pa.RecordBatch) -> None:

@@ -19,7 +19,7 @@ EXPRESSIONS = [
     "'a'::ENUM('a', 'b'), ['a'::ENUM('a', 'b')], {'e': 'a'::ENUM('a', 'b')}",
     "MAP {'a'::ENUM('a', 'b'): 1}, MAP {'k': 'a'::ENUM('a', 'b')}",
     "1::HUGEINT, 1::UHUGEINT, [1::HUGEINT], 1::BIGNUM, '101'::BIT, uuid(), hash(1)",
-    "TIME '12:00:00', TIME '12:00:00'::TIME_NS, TIMETZ '12:00:00+02', INTERVAL 1 DAY",
+    "TIME '12:00:00', TIME '12:00:00'::TIME_NS, (TIMETZ '12:00:00+02')::VARCHAR, INTERVAL 1 DAY",
     "TIMESTAMP_S '2020-01-01', TIMESTAMP_MS '2020-01-01', TIMESTAMP_NS '2020-01-01'",
     "TIMESTAMPTZ '2020-01-01 00:00:00+00', now(), current_date",
     "[1, 2]::INT[2], [[1], [2]], {'a': 1, 'b': {'c': [1]}}, row(1, 'a'), union_value(num := 2)",
