@@ -39,8 +39,17 @@ help: ## This list
 demo: setup java ## Start, stream in real rows, query, persist, read with Spark, compare
 	@$(VENV)/bin/ingester demo $(ARGS)
 
+# The classes of Spark, loaded once: a JVM that maps them starts in half of the processor time.
+SPARK_CLASSES := $(VENV)/spark.jsa
+
+$(SPARK_CLASSES): $(READY) | java
+	@rm -f $@
+	@SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit=$@ \
+		-Xlog:disable" $(VENV)/bin/spark-submit tests/spark/loaded_classes.py 2>/dev/null \
+		|| echo "make: the classes of Spark could not be kept: its tests take longer" >&2
+
 .PHONY: test
-test: setup java open-duckdb ## All tests, two files at a time (JOBS=1: one by one)
+test: setup java open-duckdb $(SPARK_CLASSES) ## All tests, two files at a time (JOBS=1: one by one)
 	@$(PY) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # Other PySparks than that of requirements.lock, each in a folder of its own before the environment
