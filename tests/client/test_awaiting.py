@@ -8,6 +8,7 @@ from ingester.client import Client
 from ingester.client.aio import (
     AsyncClient,
     AsyncQueryStream,
+    AsyncSqlStream,
     AsyncSyncStream,
     AsyncTableCopy,
     AsyncWriter,
@@ -23,6 +24,7 @@ def test_every_call_of_the_blocking_client_has_an_async_counterpart(
     own_results = {
         "writer": AsyncWriter,
         "query_stream": AsyncQueryStream,
+        "sql_stream": AsyncSqlStream,
         "sync": AsyncSyncStream,
         "copy": AsyncTableCopy,
     }
