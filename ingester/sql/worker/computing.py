@@ -13,7 +13,6 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ingester.sql.wire import (
     Answering,
@@ -29,6 +28,12 @@ from ingester.sql.wire import (
     batches_of,
     decode,
     encode,
+)
+from ingester.sql.worker.answer_types import (
+    check_types,
+    check_wide,
+    described_schema,
+    plain,
 )
 from ingester.sql.worker.database import lock, use_namespace
 from ingester.sql.worker.parameters import parameter_schema
@@ -178,7 +183,7 @@ def _answer(query: Query, connection: duckdb.DuckDBPyConnection, scans: Scans) -
             connection, parsed.described, _nulls(parsed) if values is None else values
         )
         parameters = parameter_schema(connection, parsed.parameters, parsed.hints, columns)
-        scans.tell(b"S", encode(_answering(_described(connection, relation), parameters)))
+        scans.tell(b"S", encode(_answering(described_schema(connection, relation), parameters)))
     else:
         _send_rows(connection, scans, query, values)
     scans.end(b"E")
@@ -278,41 +283,9 @@ def _bound(
     return connection.sql(text, params=values) if values else connection.sql(text)
 
 
-def _described(
-    connection: duckdb.DuckDBPyConnection, relation: duckdb.DuckDBPyRelation
-) -> pa.Schema:
-    """Return the schema of an answer without computing it."""
-    columns = ", ".join(
-        f"CAST(NULL AS {type_}) AS {quoted(name)}"
-        for name, type_ in zip(relation.columns, map(str, relation.types), strict=True)
-    )
-    return connection.sql(f"SELECT {columns} WHERE false").to_arrow_table().schema
-
-
 def _answering(schema: pa.Schema, parameters: pa.Schema) -> Answering:
-    both = (_plain(each).serialize().to_pybytes() for each in (schema, parameters))
+    both = (plain(each).serialize().to_pybytes() for each in (schema, parameters))
     return Answering(*both)
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with dictionaries decoded: an ENUM is a text, in nested types too."""
-    return pa.schema(map(_plain_field, schema))
-
-
-def _plain_field(field: pa.Field) -> pa.Field:
-    kind, t = field.type, pa.types
-    if t.is_dictionary(kind):
-        return field.with_type(kind.value_type)
-    if t.is_list(kind):
-        return field.with_type(pa.list_(_plain_field(kind.value_field)))
-    if t.is_fixed_size_list(kind):
-        return field.with_type(pa.list_(_plain_field(kind.value_field), kind.list_size))
-    if t.is_struct(kind):
-        inner = [kind.field(place) for place in range(kind.num_fields)]
-        return field.with_type(pa.struct(map(_plain_field, inner)))
-    if t.is_map(kind):
-        return field.with_type(pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field)))
-    return field
 
 
 def _send_rows(
@@ -320,17 +293,17 @@ def _send_rows(
 ) -> None:
     relation = _bound(connection, query.text, values)
     # Before the first row is computed: a Flight client can cancel once it has the schema.
-    described = _described(connection, relation)
+    described = described_schema(connection, relation)
     scans.tell(b"S", encode(_answering(described, pa.schema([]))))
-    schema = _plain(described)
-    _check_types(relation)
+    schema = plain(described)
+    check_types(relation)
     reader = relation.to_arrow_reader(ROWS)
     waiting: list[pa.RecordBatch] = []
     rows = nbytes = 0
     for batch in _first_rows(reader, query.first_rows):
         if not batch.num_rows:
             continue
-        _check_wide(relation, batch)
+        check_wide(relation, batch)
         waiting.append(batch if batch.schema.equals(schema) else batch.cast(schema))
         rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
         if nbytes >= MESSAGE_BYTES or rows >= _MESSAGE_ROWS:
@@ -338,45 +311,6 @@ def _send_rows(
             waiting, rows, nbytes = [], 0, 0
     if waiting:
         _send(scans, waiting, nbytes)
-
-
-def _check_types(relation: duckdb.DuckDBPyRelation) -> None:
-    """Refuse times of day with a zone, whose offset Arrow has no place for.
-
-    Raises:
-        BadStatement
-    """
-    for name, type_ in zip(relation.columns, map(str, relation.types), strict=True):
-        if "TIME WITH TIME ZONE" in type_:
-            raise BadStatement(
-                f"column {name!r} has the type {type_}, and Arrow's times have no zone: cast it to"
-                " VARCHAR or TIME"
-            )
-
-
-def _check_wide(relation: duckdb.DuckDBPyRelation, batch: pa.RecordBatch) -> None:
-    """Refuse integers of 39 digits: DuckDB hands over their 128 bits as a decimal of 38.
-
-    Raises:
-        BadStatement
-    """
-    for place, type_ in enumerate(map(str, relation.types)):
-        if "HUGEINT" not in type_:
-            continue
-        column = batch.column(place)
-        try:
-            column.validate(full=True)
-            # From 2^127 an unsigned one becomes negative; looked for in plain columns only.
-            is_right = "UHUGEINT" not in type_ or (
-                type_ == "UHUGEINT" and not pc.any(pc.less(column, 0)).as_py()
-            )
-        except pa.ArrowInvalid:
-            is_right = False
-        if not is_right:
-            raise BadStatement(
-                f"column {relation.columns[place]!r} of type {type_} may have integers of 39"
-                " digits, and Arrow's decimals have 38: cast it to VARCHAR or DOUBLE"
-            )
 
 
 def _first_rows(reader: pa.RecordBatchReader, most: int | None) -> Iterator[pa.RecordBatch]:
