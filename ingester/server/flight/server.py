@@ -141,12 +141,12 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
                         sync.serve(messages, answers)
                     return
                 traces = None if trace is None else trace.stream(command.type, *table)
-                put = PutCall(portal, services.writes, command, self._limits, traces)
+                call = PutCall(portal, services.writes, command, self._limits, traces)
                 try:
-                    put.serve(messages, answers)
+                    call.serve(messages, answers)
                 finally:
-                    if put.refused_bytes:
-                        portal.post(services.freed, put.refused_bytes)
+                    if call.refused_bytes:
+                        portal.post(services.freed, call.refused_bytes)
 
     def do_get(self, context: Any, ticket: Any) -> fl.FlightDataStream:
         """Answer a query; see :mod:`ingester.query`."""
@@ -171,16 +171,14 @@ class IngesterServer(fl.FlightServerBase):  # type: ignore[misc]
     def get_flight_info(self, context: Any, descriptor: Any) -> fl.FlightInfo:
         """Return schema, counts and ticket of a table, or of a command that is a ticket."""
         with self._refusals(context):
-            permit = self._permit(context, "info")
-            ticket = self._ticket(descriptor)
+            permit, ticket = self._permit(context, "info"), self._ticket(descriptor)
             permit.require("info", ticket.namespace, ticket.table)
             return self._portal.call(self._info, ticket, descriptor)
 
     def get_schema(self, context: Any, descriptor: Any) -> fl.SchemaResult:
         """Return the schema of a query's answer."""
         with no_flight_errors(context), self._refusals(context):
-            permit = self._permit(context, "schema")
-            ticket = self._ticket(descriptor)
+            permit, ticket = self._permit(context, "schema"), self._ticket(descriptor)
             permit.require("schema", ticket.namespace, ticket.table)
             schema, _, _ = self._portal.call(self._services.queries.preview, ticket)
             return fl.SchemaResult(schema)
