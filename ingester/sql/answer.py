@@ -67,13 +67,13 @@ class QueryRules:
         max_time_s: its time, the client's reading included.
         max_rows: rows of its answer.
         client_timeout_s: how long its client may read nothing.
-        secret: text that errors must not show, the path of the store.
+        secrets: texts that errors must not show, the folders of the store and of the queries.
     """
 
     max_time_s: float
     max_rows: int
     client_timeout_s: float
-    secret: str
+    secrets: tuple[str, ...]
 
 
 class RunningQuery:
@@ -107,6 +107,8 @@ class RunningQuery:
         self._suspended_at: float | None = None
         """Since when the client has what was computed; None while a thread reads."""
         self.rows = 0
+        self.held_bytes = 0
+        """Bytes of the batches that are on their way to the client or to the worker."""
         self.worker: Worker | None = workers.take()
         self._poll = select.poll()
 
@@ -147,6 +149,7 @@ class RunningQuery:
                 if kind == b"E":
                     self._leave(whole=True)
                     return
+                self.held_bytes = body.size
                 (batch,) = batches_of(body, schema)
                 self._count(batch.num_rows)
                 self._suspend()
@@ -261,6 +264,7 @@ class RunningQuery:
             nbytes += batch.nbytes
             if nbytes >= REPLY_BYTES:
                 break
+        self.held_bytes = nbytes
         return b"B" if batches else b"Z", bodies_of(batches)
 
     def _close_scan(self, scan: int) -> None:
@@ -291,6 +295,7 @@ class RunningQuery:
 
     def _leave(self, *, whole: bool, wait_s: float = 0.0) -> int | None:
         """Give the worker back, or kill it after a wait and return its exit code."""
+        self.held_bytes = 0
         with self._lock:
             worker, self.worker = self.worker, None
             ended = self._ended
@@ -308,8 +313,8 @@ class RunningQuery:
     def _failure(self, told: Failure) -> Exception:
         # Its advice is to change settings, which a query cannot.
         message = told.message.partition("\n\nPossible solutions:")[0]
-        if self._rules.secret:
-            message = message.replace(self._rules.secret, "")
+        for secret in self._rules.secrets:
+            message = message.replace(secret, "")
         if told.reason == "memory":
             return BadRequest(
                 f"the query needs more than sql.memory or sql.spill allows: {message}",
@@ -329,7 +334,7 @@ def _process_ended(code: int | None) -> InternalFailure:
     log.warning("SQL worker ended", exit_code=code, runbook="internal-error")
     meaning = f"exit code {code}"
     if code == -signal.SIGKILL:
-        meaning = "killed, probably by the system for lack of memory: lower sql.memory"
+        meaning = "SIGKILL: by somebody, or by the system for lack of memory; then lower sql.memory"
     return InternalFailure(
         f"the process of the query ended by itself ({meaning}); other queries and writes are not"
         " affected"

@@ -44,13 +44,11 @@ class SqlCaller:
     Attributes:
         may_read: returns whether the caller may read a namespace. Tables of others do not exist.
         check_wanted: raises ClientGone if the caller has disconnected; asked ten times a second.
-        name: the caller's name, for status and log.
         authorization: its ``authorization`` header, for peers; empty without one.
     """
 
     may_read: Callable[[str], bool]
     check_wanted: Callable[[], None] = lambda: None
-    name: str = "-"
     authorization: str = ""
 
 
@@ -118,7 +116,7 @@ class SqlParts:
             a stop waits for its answer.
         request: counts a query in the quotas of a namespace.
         spill_folder: a folder of the data directory that is deleted at the start.
-        secret: see :class:`QueryRules`.
+        secrets: see :class:`QueryRules`.
         ended: receives the seconds of each query that has ended.
     """
 
@@ -127,7 +125,7 @@ class SqlParts:
     places: AnswerPlaces
     request: Callable[[str], None]
     spill_folder: str
-    secret: str
+    secrets: tuple[str, ...]
     ended: Callable[[float], object]
 
 
@@ -152,7 +150,7 @@ class SqlEngine:
         self._settings = settings
         self._parts = parts
         self._rules = QueryRules(
-            settings.max_time, settings.max_rows, client_timeout_s, parts.secret
+            settings.max_time, settings.max_rows, client_timeout_s, parts.secrets
         )
         limits = WorkerLimits(settings.memory, settings.spill, settings.threads, parts.spill_folder)
         self._workers = Workers(limits, settings.workers, settings.idle)
@@ -245,6 +243,11 @@ class SqlEngine:
         # Not ClientGone: pyarrow makes a KeyboardInterrupt of CANCELLED in a client's main thread.
         _end(running, BadRequest("the query was cancelled"))
         return True
+
+    def held_bytes(self) -> int:
+        """Return the bytes of batches that are between workers and clients."""
+        with self._lock:
+            return sum(each.query.held_bytes for each in self._running.values())
 
     def statistics(self) -> SqlStatus:
         """Return the numbers of queries and workers. Does not block."""

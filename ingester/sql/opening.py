@@ -33,7 +33,9 @@ def open_sql(
         queries.places,
         shared.namespaces.request,
         str(folder),
-        f"{root}/" if root else "",
+        tuple(f"{each}/" for each in (root, folder) if each),
         shared.metrics.sql_ended,
     )
-    return SqlEngine(settings.sql, settings.query.client_timeout, parts)
+    engine = SqlEngine(settings.sql, settings.query.client_timeout, parts)
+    shared.ledger.gauge("sql", engine.held_bytes)
+    return engine

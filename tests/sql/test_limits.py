@@ -57,6 +57,13 @@ def running(client: fl.FlightClient) -> int:
     return found
 
 
+def held_bytes(client: fl.FlightClient) -> int:
+    """Return the memory of SQL answers that the daemon counts."""
+    (status,) = act(client, "status")
+    found: int = status["admission"]["memory"]["by_kind"]["sql"]
+    return found
+
+
 def test_a_query_ends_at_max_time(tmp_path: Path) -> None:
     with (
         Daemon.start(tmp_path / "data", sql__max_time="1s") as daemon,
@@ -150,7 +157,9 @@ def test_a_query_whose_client_stops_reading_loses_its_worker(
     text = "SELECT repeat('x', 100000) FROM range(1000)"
     reader = asker.do_get(sql_ticket(text))
     reader.read_chunk()
+    until(lambda: held_bytes(asker) > 0, "a batch that waits for the client")
     until(lambda: running(asker) == 0, "the end of the query")
+    assert held_bytes(asker) == 0
     with pytest.raises(fl.FlightTimedOutError, match=r"query\.client_timeout"):
         reader.read_all()
 

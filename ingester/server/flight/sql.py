@@ -46,7 +46,6 @@ def sql_caller(context: Any, access: Access, permit: Permit) -> SqlCaller:
     return SqlCaller(
         may_read=lambda namespace: sees is None or sees(namespace),
         check_wanted=check_wanted,
-        name=permit.caller.name,
         authorization=permit.authorization,
     )
 

@@ -110,7 +110,6 @@ class SqlRoute:
         caller = SqlCaller(
             may_read=lambda namespace: sees is None or sees(namespace),
             check_wanted=check_wanted,
-            name=permit.caller.name,
             authorization=permit.authorization,
         )
         async with trio.open_nursery() as nursery:
