@@ -108,7 +108,7 @@ class RunningQuery:
         """Since when the client has what was computed; None while a thread reads."""
         self.rows = 0
         self.held_bytes = 0
-        """Bytes of the batches that are on their way to the client or to the worker."""
+        """Bytes of the batches in transit to the client or to the worker."""
         self.worker: Worker | None = workers.take()
         self._poll = select.poll()
 
@@ -334,7 +334,7 @@ def _process_ended(code: int | None) -> InternalFailure:
     log.warning("SQL worker ended", exit_code=code, runbook="internal-error")
     meaning = f"exit code {code}"
     if code == -signal.SIGKILL:
-        meaning = "SIGKILL: by somebody, or by the system for lack of memory; then lower sql.memory"
+        meaning = "SIGKILL, by an operator or, for lack of memory, by the system: lower sql.memory"
     return InternalFailure(
         f"the process of the query ended by itself ({meaning}); other queries and writes are not"
         " affected"

@@ -39,7 +39,7 @@ from ingester.sql.wire import Names, WorkerLimits
 
 @dataclass(frozen=True, slots=True)
 class SqlCaller:
-    """Who asks.
+    """The caller of a query.
 
     Attributes:
         may_read: returns whether the caller may read a namespace. Tables of others do not exist.

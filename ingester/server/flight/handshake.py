@@ -2,7 +2,7 @@
 
     authorization: Bearer TOKEN      JDBC's ``token``: the token is checked
     authorization: Basic NAME:TOKEN  a user name and a password: the answer has the header that the
-                                     driver sends from then on
+                                     driver sends with later calls
 
 Nothing is kept: each call is admitted by its own header.
 """

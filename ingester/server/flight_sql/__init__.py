@@ -6,6 +6,6 @@
         rows to write  ─▶ ``ingest``
 
 Nothing is kept between calls: the handle of a prepared statement has the statement and its
-parameters. What is not here answers UNIMPLEMENTED by its name. The Flight server with these calls
-is :class:`dispatch.FlightSqlServer`. Start reading at ``dispatch``.
+parameters. Everything else is answered with UNIMPLEMENTED and its name. The Flight server with
+these calls is :class:`dispatch.FlightSqlServer`. Start reading at ``dispatch``.
 """
