@@ -3,7 +3,8 @@
     {"sql": "SELECT …", "namespace": "shop", "parameters": "<base64>"}
 
 ``parameters`` is an Arrow IPC stream with one batch of one row. Its columns are the values of
-``?``, ``$1`` in order, or of ``$name`` by name, with the exact types of the client.
+``?``, ``$1`` in order, or by name if they are named ``1``, ``2`` and so on; or of ``$name`` by
+name. They have the exact types of the client.
 ``"missing": "allow"`` answers without the buffered rows of unreachable daemons. Pure.
 """
 

@@ -253,9 +253,10 @@ def _values(parsed: Parsed, query: Query) -> list[Any] | dict[str, Any] | None:
     if not names:
         return None
     values = [_value(row.column(place)) for place in range(row.num_columns)]
-    if all(name.isdigit() for name in names):
-        return values
     given = dict(zip(row.schema.names, values, strict=True))
+    if all(name.isdigit() for name in names):
+        # Columns with the announced names may be in any order; others are taken in theirs.
+        return [given[name] for name in names] if given.keys() == set(names) else values
     if missing := [name for name in names if name not in given]:
         raise BadStatement(f"parameter ${missing[0]} has no value")
     return given

@@ -78,3 +78,39 @@ def test_a_value_of_another_type_is_taken_as_it_is(
     with connection.cursor() as cursor:
         cursor.execute(text, values)
         assert cursor.fetchone() == (wanted,)
+
+
+@pytest.mark.parametrize("text", ["SELECT ? AS a, ? AS b", "SELECT $2 AS b, $1 AS a"])
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        ({"2": ["two"], "1": ["one"]}, {"a": "one", "b": "two"}),
+        ({"1": ["one"], "2": ["two"]}, {"a": "one", "b": "two"}),
+        # As ADBC in Python names them, and names of its own.
+        ({"0": ["one"], "1": ["two"]}, {"a": "one", "b": "two"}),
+        ({"b": ["one"], "a": ["two"]}, {"a": "one", "b": "two"}),
+        ({"2": ["one"], "2 ": ["two"]}, {"a": "one", "b": "two"}),
+    ],
+)
+def test_columns_with_the_announced_names_are_bound_by_name_and_others_in_order(
+    connection: flight_sql.Connection,
+    text: str,
+    columns: dict[str, list[str]],
+    wanted: dict[str, str],
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(text, pa.record_batch(columns))
+        assert cursor.fetch_arrow_table().to_pylist() == [wanted]
+
+
+def test_ten_parameters_and_more_are_announced_in_order_and_bound_by_name(
+    connection: flight_sql.Connection,
+) -> None:
+    names = [str(number) for number in range(1, 13)]
+    with connection.cursor() as cursor:
+        text = f"SELECT {', '.join(f'{name} = ${name}::INT' for name in reversed(names))}"
+        announced = cursor.adbc_prepare(text)
+        assert announced is not None and announced.names == names
+        row = pa.record_batch({name: [int(name)] for name in sorted(names)})
+        cursor.execute(text, row)
+        assert cursor.fetchone() == (True,) * 12
