@@ -43,7 +43,7 @@ from ingester.tables.origin_lookup import KnownOrigins
 if TYPE_CHECKING:
     from ingester.observability.tracing.calls import CallTrace, Traces
 
-CALLER, TRACE, NAMESPACE = "caller", "trace", "namespace"
+CALLER, GREETING, TRACE, NAMESPACE = "caller", "greeting", "trace", "namespace"
 """The names of the middleware."""
 NAMESPACE_HEADER = "schema"
 """The default namespace of a Flight SQL client; in ADBC the option
@@ -54,6 +54,24 @@ _AT_ONCE = {
     fl.FlightMethod.DO_EXCHANGE: "exchange",
     fl.FlightMethod.GET_SCHEMA: "schema",
 }
+
+
+class _Greeted(fl.ServerMiddleware):  # type: ignore[misc]
+    """The answer to a handshake with a name and a password."""
+
+    def sending_headers(self) -> dict[str, str]:
+        """Return the header that the client sends with its further calls; nobody reads it."""
+        return {"authorization": "Bearer none"}
+
+
+class GreetingMiddleware(fl.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Answers handshakes where there are no tokens: ADBC gives up without a header to send."""
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Greeted | None:
+        """Answer a handshake with a name and a password."""
+        scheme = next(iter(headers.get("authorization", ())), "").partition(" ")[0]
+        is_asked = info.method == fl.FlightMethod.HANDSHAKE and scheme.lower() == "basic"
+        return _Greeted() if is_asked else None
 
 
 class _Admitted(fl.ServerMiddleware):  # type: ignore[misc]
@@ -141,6 +159,8 @@ def middleware(services: Services) -> dict[str, Any]:
     found: dict[str, Any] = {NAMESPACE: NamespaceMiddleware()}
     if services.access.enabled:
         found[CALLER] = CallerMiddleware(services.access, services.metrics.refused)
+    else:
+        found[GREETING] = GreetingMiddleware()
     if services.traces is not None:
         found[TRACE] = TracingMiddleware(services.traces)
     return found

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
+import adbc_driver_flightsql.dbapi as flight_sql
 import pyarrow.flight as fl
 import pytest
 
@@ -65,9 +66,20 @@ def test_basic_credentials_are_taken_by_the_handshake_only(secured: Secured) -> 
 
 
 def test_a_daemon_without_tokens_accepts_a_handshake(tmp_path: Path) -> None:
-    with Daemon.start(tmp_path / "data") as daemon, fl.connect(daemon.flight) as client:
-        client.authenticate(_Silent())
-        assert "create_table" in [action.type for action in client.list_actions()]
+    with Daemon.start(tmp_path / "data") as daemon:
+        with fl.connect(daemon.flight) as client:
+            client.authenticate(_Silent())
+            assert "create_table" in [action.type for action in client.list_actions()]
+        with fl.connect(daemon.flight) as client:
+            header = client.authenticate_basic_token("anyone", "pässword\n")
+            assert "create_table" in listed(client, header)
+        options = {"username": "anyone", "password": "any"}
+        with (
+            flight_sql.connect(daemon.flight, options, autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("SELECT 1")
+            assert cursor.fetchone() == (1,)
 
 
 class _Silent(fl.ClientAuthHandler):  # type: ignore[misc]
