@@ -4,7 +4,8 @@
                  a statement    limits        serves it     messages     parses and computes
                                   ├ ``processes``  start, keep warm, kill
                                   └ ``tables``     one snapshot of all tables of the query
-                                      ├ ``sources``  how the worker reads each part of it
+                                      ├ ``sources``  how the worker reads each part of it;
+                                      │              ``apart`` waits for a silent store
                                       └ ``peers``    what other daemons buffer
 
 A worker asks for the tables that its statement names. It reads local Parquet files itself; buffered

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from ingester.query.snapshot import Snapshot
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import Ticket
 from ingester.schema.align import projected
+from ingester.sql.apart import read_apart
 from ingester.sql.wire import NativeFiles, TableGiven
 from persist.manifest import Add, version_folder
 from persist.parquet.reading import DataFile
@@ -47,13 +49,21 @@ class SnapshotSource:
 
     Args:
         snapshot: has the files and pins of this source only.
+        remote: whether the files are in a store that may be silent for long.
         changes: whether the rows say in ``_op`` what happened to their key.
     """
 
     def __init__(
-        self, queries: Queries, table: TableKey, snapshot: Snapshot, *, changes: bool = False
+        self,
+        queries: Queries,
+        table: TableKey,
+        snapshot: Snapshot,
+        *,
+        remote: bool,
+        changes: bool = False,
     ) -> None:
         self._queries = queries
+        self._remote = remote
         self._table = table
         self._snapshot = snapshot
         self._changes = changes
@@ -69,6 +79,16 @@ class SnapshotSource:
         Raises:
             BadRequest, StoreUnreachable, InternalFailure
         """
+        if self._remote:
+            return read_apart(partial(self._read, columns, filter_), check_wanted)
+        return self._read(columns, filter_, check_wanted)
+
+    def _read(
+        self,
+        columns: list[str],
+        filter_: list[list[list[Any]]] | None,
+        check_wanted: Callable[[], None],
+    ) -> Iterator[pa.RecordBatch]:
         snapshot = dataclasses.replace(
             self._snapshot,
             pins={
@@ -129,7 +149,10 @@ class SnapshotReader:
             for add in kept:
                 groups.setdefault(add.partition, []).append(add)
             own = dataclasses.replace(snapshot, files=list(groups.items()), pins=pins)
-            sources.append(SnapshotSource(self._queries, table, own, changes=changes))
+            remote = self._root is None
+            sources.append(
+                SnapshotSource(self._queries, table, own, remote=remote, changes=changes)
+            )
             return [len(sources) - 1]
 
         pins = {key: tuple(p for p in some if p.rows) for key, some in snapshot.pins.items()}

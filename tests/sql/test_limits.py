@@ -15,9 +15,10 @@ import pyarrow.flight as fl
 import pytest
 
 from tests.drivers.daemon import Daemon
+from tests.drivers.s3_server import S3Server
 from tests.drivers.sql import ask, rows, sql_ticket, workers_of
 from tests.drivers.waiting import until
-from tests.drivers.wire import act, extra, put
+from tests.drivers.wire import act, extra, persist, put
 
 ENDLESS = "SELECT count(*) FROM range(9999) a(i), range(9999999999999) b(j) WHERE hash(i + j) = 1"
 
@@ -264,3 +265,24 @@ def _has_ended(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
+
+
+@pytest.mark.s3
+def test_a_query_ends_while_it_waits_for_a_silent_store(tmp_path: Path) -> None:
+    with S3Server.start() as store:
+        store.make_bucket("lake")
+        with (
+            Daemon.start(
+                tmp_path / "d", environment=store.environment, store="s3://lake/x"
+            ) as daemon,
+            fl.connect(daemon.flight) as client,
+        ):
+            put(client, ("a", "t"), pa.record_batch({"n": [1]}))
+            persist(client, ("a", "t"))
+            store.fault("hang", method="GET", contains=".parquet", times=1000)
+            with pytest.raises(fl.FlightTimedOutError):
+                ask(client, "SELECT n FROM a.t", options=fl.FlightCallOptions(timeout=2))
+            until(lambda: running(client) == 0, "the end of the query", 2)
+            until(lambda: workers_of(daemon.pid) == [], "the end of its process", 2)
+            store.clear_faults()
+            assert rows(client, "SELECT n FROM a.t") == [(1,)]
