@@ -316,7 +316,7 @@ class SqlSettings(_Section, frozen=True, kw_only=True):
 
     enabled: bool = True
     """Answer SQL queries."""
-    workers: Annotated[int, Range(1, 64)] = 2
+    workers: Annotated[int, Range(1, 64)] = 3
     """Maximum number of concurrent SQL queries, and so of their processes. Further ones wait for up
     to ten seconds and are then refused with ``limit``."""
     max_per_namespace: Annotated[int, Range(1, 64)] = 2
@@ -329,7 +329,8 @@ class SqlSettings(_Section, frozen=True, kw_only=True):
     """Memory of one SQL query; beyond it the query spills to disk or fails. Defaults to an eighth
     of the RAM, or of the control group's limit. The process of a query may use 512 MiB more."""
     spill: Annotated[int, _bytes(0, 1024**5)] = 4 * GiB
-    """Disk space that one SQL query may use in ``<data_dir>/sql``."""
+    """Disk space that one SQL query may use in ``<data_dir>/sql``, at most half of what was free
+    when its process started."""
     max_time: Annotated[float, _seconds(0.01, DAY_S)] = 300.0
     """Time after which an SQL query ends with ``timeout``. The time that its client takes to read
     counts."""

@@ -204,9 +204,14 @@ class Workers:
             worker.leave()
 
     def _start(self) -> Worker:
-        folder = Path(self._limits.spill_folder) / str(next(self._numbers))
+        parent = Path(self._limits.spill_folder)
+        folder = str(parent / str(next(self._numbers)))
         try:
-            return Worker(msgspec.structs.replace(self._limits, spill_folder=str(folder)))
+            parent.mkdir(exist_ok=True)
+            # The log may be on the same disk.
+            spill = min(self._limits.spill, shutil.disk_usage(parent).free // 2)
+            own = msgspec.structs.replace(self._limits, spill_folder=folder, spill=spill)
+            return Worker(own)
         except OSError as exc:
             raise NotAvailable(f"no process for SQL can be started: {exc}") from exc
 

@@ -155,6 +155,8 @@ def _failure(exc: Exception) -> Failure:
     they come through an Arrow stream.
     """
     message = str(exc).partition("\n\nStack Trace")[0]  # of addresses without names
+    if "No space left on device" in message:
+        return Failure("memory", message)
     if isinstance(exc, MemoryError):
         return Failure("memory", message or "the process has no more")
     if isinstance(exc, RecursionError):
