@@ -36,6 +36,7 @@ from ingester.daemon.status_items import (
     followers_of,
     namespaces_of,
     seen,
+    shown_store_log,
     status_seen,
     table_status,
 )
@@ -384,6 +385,7 @@ class StatusPublisher:
             tables=[],
             persist=facts.persist,
             log=facts.log,
+            store_log=shown_store_log(facts.store_log, sees),
             origins=[],
             streams=facts.streams,
             sql=facts.sql,

@@ -25,6 +25,7 @@ from ingester.observability.status import (
     NamespaceStatus,
     OriginStatus,
     ReplicationStatus,
+    StoreLogStatus,
     TableStatus,
     TokenStatus,
 )
@@ -71,6 +72,13 @@ def status_seen(status: DaemonStatus, sees: Sees | None) -> DaemonStatus:
         security=replace(status.security, callers=TokenStatus()),
         errors=[],
     )
+
+
+def shown_store_log(store_log: StoreLogStatus, sees: Sees | None) -> StoreLogStatus:
+    """Return it with the tables that have lost the most, of those that the caller sees."""
+    lost = heapq.nlargest(TOP, seen(store_log.lost, sees), key=lambda each: each.operations)
+    last_error = store_log.last_error if sees is None else None
+    return replace(store_log, lost=lost, last_error=last_error)
 
 
 def table_status(runtime: Runtime, table: TableBuffer) -> TableStatus:

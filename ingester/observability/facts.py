@@ -34,6 +34,7 @@ from ingester.observability.status import (
     SecurityStatus,
     SeenPush,
     SqlStatus,
+    StoreLogStatus,
     StoreState,
     StreamStatus,
     TransformStatus,
@@ -68,6 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """How long the log's disk has been writing the current group."""
     segment_bytes: int = 0
     """Size of a log segment; the log needs room for two."""
+    store_log: StoreLogStatus = StoreLogStatus()
 
     persist: PersistStatus = PersistStatus()
     buffered_bytes: int = 0

@@ -25,6 +25,8 @@ AdoptionState = Literal["held", "absent", "waiting", "adopting", "adopted", "fai
 DrainState = Literal["none", "draining", "drained"]
 Severity = Literal["warning", "critical"]
 Reached = Literal["ok", "away", "unknown"]
+StoreLogState = Literal["unused", "ok", "failing", "fenced"]
+AckLevel = Literal["disk", "store"]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,6 +276,50 @@ class LogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Duration of the last sync."""
     pending: int = 0
     """Operations waiting for their sync."""
+
+
+class LostOperations(msgspec.Struct, frozen=True, kw_only=True):
+    """Operations of a table that were acknowledged at ``disk`` and are lost with the disk."""
+
+    namespace: str
+    table: str
+    epoch: int
+    """The epoch of the process that acknowledged them."""
+    operations: int
+    """A lower bound: as many as the store log knew of."""
+
+
+class StoreLogStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The log in the object store. Counts are since the start."""
+
+    ack: AckLevel = "disk"
+    """The daemon's level of acknowledgements; namespaces and tables may have their own."""
+    disk: bool = True
+    """Whether there is a log on local disk (``wal.disk``)."""
+    state: StoreLogState = "unused"
+    """``unused``: nothing has been shipped since the start; ``ok``; ``failing``: the last PUT
+    failed and is repeated; ``fenced``: another process has the id."""
+    objects: int = 0
+    """Log objects of this id in the store, as far as known."""
+    bytes: int = 0
+    """Bytes of these objects."""
+    puts: int = 0
+    """Log objects created."""
+    put_bytes: int = 0
+    put_s: float = 0.0
+    """Seconds that creating these objects took, in total."""
+    in_flight: int = 0
+    """PUTs without an answer yet."""
+    waiting_bytes: int = 0
+    """Bytes of operations that wait for their log object."""
+    oldest_waiting_s: float | None = None
+    """How long the oldest of these operations has waited; null if none waits."""
+    failed_puts: int = 0
+    """PUTs that failed and were repeated."""
+    last_error: str | None = None
+    """The last failure of a PUT, even if it has passed."""
+    lost: list[LostOperations] = []
+    """Operations lost with a disk that this process replaced, at most 100 tables."""
 
 
 class CleanUpStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -541,6 +587,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The tables with the most buffered bytes, at most 100."""
     persist: PersistStatus
     log: LogStatus
+    store_log: StoreLogStatus = StoreLogStatus()
     origins: list[OriginStatus]
     """The origins, open ones first, at most 100."""
     checkpoints: CheckpointStatus = CheckpointStatus()
