@@ -20,6 +20,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -137,6 +138,10 @@ class S3Server:
         """Stop injecting faults; hanging requests are answered with 503."""
         self._ask({"do": "clear"})
 
+    def delay(self, seconds: float) -> None:
+        """Carry out each further request this much later, as a server at a distance does."""
+        self._ask({"do": "delay", "seconds": seconds})
+
     def requests(self) -> list[Seen]:
         """The last 10,000 requests, oldest first, without those that a fault kept from moto."""
         seen: list[Seen] = self._ask({"do": "requests"})
@@ -199,9 +204,11 @@ class _Application:
         self._moto = moto
         self._faults = faults
         self._one_at_a_time = threading.Lock()
+        self.delay_s = 0.0
         self.seen: deque[Seen] = deque(maxlen=10_000)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+        time.sleep(self.delay_s)
         fault = self._faults.take(environ["REQUEST_METHOD"], environ["PATH_INFO"])
         if fault == "hang":
             self._faults.wait_until_clear()
@@ -249,6 +256,8 @@ def _obey(commands: TextIO, faults: _Faults, application: _Application) -> None:
             faults.plan(message)
         elif message["do"] == "clear":
             faults.clear()
+        elif message["do"] == "delay":
+            application.delay_s = message["seconds"]
         else:
             answer = list(application.seen)
         print(json.dumps(answer), flush=True)

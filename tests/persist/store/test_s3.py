@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -262,6 +263,21 @@ def test_settings_are_also_read_from_the_environment(
     store.put("a", b"x")
     assert store.url == f"s3://{BUCKET}/{prefix}"
     assert [seen["target"] for seen in seen_of(s3_server, prefix)] == [f"/{BUCKET}/{prefix}/a"]
+
+
+def test_a_delayed_server_carries_out_several_requests_at_a_time(
+    s3_server: S3Server, bucket_store: ObjectStore
+) -> None:
+    bucket_store.put("0", b"x")  # connects
+    s3_server.delay(0.2)
+    try:
+        began = time.monotonic()
+        with ThreadPoolExecutor(8) as threads:
+            list(threads.map(lambda name: bucket_store.create(str(name), b"x"), range(1, 9)))
+        seconds = time.monotonic() - began
+    finally:
+        s3_server.delay(0)
+    assert 0.2 <= seconds < 8 * 0.2
 
 
 def test_stores_of_one_bucket_see_only_their_prefix(
