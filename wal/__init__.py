@@ -63,10 +63,18 @@ Files and restarts::
     ``recovery``        a start: reads every segment, ``scan`` judges it, torn tails are cut
     ``replay``          hands out the records that recovery found, oldest first
 
+Entries that are also to be in an object store:
+
+    ``route``           which tables' entries wait for the store before they are applied
+    ``shipping``        the entries that wait
+    ``objects``         the format of the log objects that they are written to
+    ``no_disk``         a disk that keeps nothing, for a log whose entries are all shipped
+
 ``log`` is the interface of all this. ``settings`` holds options and statistics, ``errors`` the
 errors by who must act. ``disk`` and ``direct_io`` are the only access to the disk; ``disk`` also
 locks a data directory for one process. ``inspection`` has the operator's tools: inspect, verify,
-repair. ``entry``, ``errors``, ``format``, ``group``, ``scan`` and ``settings`` are pure.
+repair. ``entry``, ``errors``, ``format``, ``group``, ``objects``, ``route``, ``scan``,
+``settings`` and ``shipping`` are pure.
 
 The log never waits for a fixed time to make groups larger, and never retries a failed sync. Start
 reading at ``log``, then ``append_queue``.
@@ -86,11 +94,16 @@ from wal.errors import LogFailed as LogFailed
 from wal.errors import LogFull as LogFull
 from wal.errors import LogTooNew as LogTooNew
 from wal.errors import LogWriteFailed as LogWriteFailed
+from wal.errors import OutcomeUnknown as OutcomeUnknown
 from wal.format import LogIdentity as LogIdentity
 from wal.format import RecordKind as RecordKind
 from wal.log import Log as Log
+from wal.no_disk import NoDisk as NoDisk
 from wal.replay import Record as Record
+from wal.route import Route as Route
+from wal.route import RouteState as RouteState
 from wal.settings import LogSettings as LogSettings
 from wal.settings import LogStatistics as LogStatistics
 from wal.settings import Recovered as Recovered
 from wal.settings import SegmentFacts as SegmentFacts
+from wal.shipping import Shipping as Shipping

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wal.errors import LogError
 from wal.format import MAX_OPERATIONS, Body, RecordKind, make_body, record_bytes
+from wal.route import Route
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -90,18 +91,24 @@ class Entry:
     ``seq``, the first operation's sequence, and ``segment`` are -1 until the log forms the entry's
     group. Only entries of kind OPERATION take sequences, one per operation; another kind carries
     the next operation's sequence.
+
+    ``routes`` are those of its tables. It ships if it is ``at_store`` or one of them ships; then
+    ``shipped`` is set when it is written, and ``on_stored`` is called when the store has it.
     """
 
     __slots__ = (
+        "at_store",
         "body",
         "kind",
         "on_done",
         "on_stored",
         "operations",
         "preambles",
+        "routes",
         "segment",
         "seq",
         "sessions",
+        "shipped",
         "stored_bytes",
         "tag",
     )
@@ -124,6 +131,8 @@ class Entry:
         self.tag: Any = None
         self.sessions = sessions
         self.operations = operations
+        self.routes: tuple[Route, ...] = ()
+        self.at_store = self.shipped = False
         self.seq = -1
         self.segment = -1
         self.on_done: Callable[[Entry, BaseException | None], None] | None = None

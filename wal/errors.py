@@ -7,6 +7,7 @@ error                  who acts
 ``LogWriteFailed``     the caller, later: the disk refused; the write was cut back
 ``LogClosed``          the caller, elsewhere: the log is stopping, stopped or dead
 ``LogFailed``          the process ends: the disk cannot be trusted
+``OutcomeUnknown``     the caller, elsewhere: a later process decides what the store has
 ``LogDamaged``         an operator: acknowledged bytes fail their checks
 ``LogTooNew``          an operator: a newer version wrote this log
 ``DirectoryLocked``    an operator: another process uses the folder
@@ -45,6 +46,10 @@ class LogFailed(LogError):
     """
 
 
+class OutcomeUnknown(LogError):
+    """The process ends before it knows whether the store has the entry; it may be applied later."""
+
+
 class LogDamaged(LogError):
     """Durable bytes fail their checks.
 
@@ -67,7 +72,7 @@ class LogDamaged(LogError):
 class LogTooNew(LogError):
     """A newer version wrote a segment or record; this version must not touch it."""
 
-    def __init__(self, file: Path, offset: int, found: str) -> None:
+    def __init__(self, file: Path | str, offset: int, found: str) -> None:
         self.file = file
         self.offset = offset
         self.found = found

@@ -86,6 +86,8 @@ class RecordKind(IntEnum):
     OPENED = 4
     SHARED = 5
     LAYOUT_2 = 6
+    OBJECT = 7
+    """The first record of a log object (`wal.objects`); segments on disk have none."""
     SEAL = 255
 
 

@@ -57,6 +57,8 @@ class LogGroup:
     """When the write began, in nanoseconds since 1970."""
     stored_ns: int = 0
     """When the group counted as written, in nanoseconds since 1970."""
+    shipped: bool = False
+    """Whether the store has it: its entries were in earlier groups of the local log."""
 
     def pieces(self, number: int) -> Iterator[bytes | memoryview]:
         """The bytes from `start` to `end`, for segment `number`."""

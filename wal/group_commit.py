@@ -29,6 +29,7 @@ from wal.group import LogGroup
 from wal.group_writer import Apply, ApplyQueue, GroupWriter
 from wal.segments import SegmentSet
 from wal.settings import LogSettings
+from wal.shipping import Shipping
 
 
 class _RotationRequest:
@@ -127,7 +128,7 @@ class GroupsInFlight:
         """The error that ends the run: the disk's failure, or an exception of a callback."""
         self.failed_groups = 0
 
-    def open(self, apply: Apply, make: Make | None) -> None:
+    def open(self, apply: Apply, make: Make | None, shipping: Shipping | None) -> None:
         """Start the writing thread, whose groups are applied. The queue stays held."""
 
         def apply_and_note(entries: Sequence[Entry]) -> None:
@@ -136,7 +137,7 @@ class GroupsInFlight:
 
         self.applies.apply = apply_and_note
         self._token = trio.lowlevel.current_trio_token()
-        self.writer.start(make)
+        self.writer.start(make, shipping)
 
     async def close(self) -> None:
         """Begin no further group; returns when the last one is answered and no thread writes."""
@@ -192,11 +193,15 @@ class GroupsInFlight:
         try:
             if error is None:
                 self.applies.apply_group(group)
+            elif group.shipped:
+                answer(group.entries, error)
             else:
                 self._answer_failed(group, error)
         except BaseException as exc:
             self.failure = self.applies.diverged or self.failure
             self._break(exc)
+        if group.shipped:
+            return  # it left the queue when it was written
         self.queue.groups.popleft()
         if not self.queue.groups:
             self._at_rest.set()
@@ -266,11 +271,15 @@ class GroupCommit:
         await self._rotations.wait(force=force)
 
     async def run(
-        self, apply: Apply, make: Make | None, task_status: trio.TaskStatus[None]
+        self,
+        apply: Apply,
+        make: Make | None,
+        shipping: Shipping | None,
+        task_status: trio.TaskStatus[None],
     ) -> None:
         """Commit until `finish`, cancellation or failure; raises LogFailed."""
         self.running = True
-        self.groups.open(apply, make)
+        self.groups.open(apply, make, shipping)
         interval = self._settings.fsync == "interval"
         try:
             async with trio.open_nursery() as nursery:

@@ -3,7 +3,8 @@
 ::
 
     group ─▶ write + sync ─▶ book ─▶ apply queue ─▶ on_stored ─▶ the loop is told, if due ──┐
-                   └ failed ───────▶ apply queue ──────────────▶ the loop is told ──────────┤
+                 │   └ failed ─────▶ apply queue ──────────────▶ the loop is told ──────────┤
+                 └ entries that ship ─▶ `Shipping` ─▶ in the store ─▶ apply queue ─▶ …  ────┤
     the loop                                                    apply ─▶ on_done ◀──────────┤
     a reader                                                    wait_settled ───────────────┘
 
@@ -33,6 +34,7 @@ from wal.entry import Entry
 from wal.errors import LogError, LogFailed
 from wal.group import LogGroup
 from wal.segments import SegmentSet
+from wal.shipping import NoShipping, Shipping
 
 Apply = Callable[[Sequence[Entry]], None]
 Soon = Callable[[Callable[[], None]], None]
@@ -74,7 +76,8 @@ class ApplyQueue:
         """Whether the log's own thread writes; it tells the loop before it sleeps."""
         # Groups that were stored, and how many of them are applied.
         self._stored = self._applied = 0
-        # Each counter is written by one thread.
+        # Changed under the lock: the store's groups come from another thread.
+        self._adding = threading.Lock()
         self._added_bytes = self._taken_bytes = 0
         self._settling = threading.Condition()
         self._readers = 0
@@ -92,10 +95,11 @@ class ApplyQueue:
 
     def add(self, group: LogGroup, error: LogError | None) -> None:
         """Queue a group. A stored group counts as written from here on: readers wait for it."""
-        if error is None:
-            self._stored += 1
-        self._added_bytes += group.end - group.start
-        self._written.append((group, error))
+        with self._adding:
+            if error is None:
+                self._stored += 1
+            self._added_bytes += group.end - group.start
+            self._written.append((group, error))
 
     def tell_if_due(self, group: LogGroup) -> None:
         """Tell the loop of a group before its writer has done everything else, if the group is
@@ -243,11 +247,13 @@ class GroupWriter:
         self._on_loop = on_loop
         self._sync = sync
         self._make: Make = no_drafts
+        self._shipping: Shipping = NoShipping()
         self._bell: SimpleQueue[bool] = SimpleQueue()
 
-    def start(self, make: Make | None) -> None:
+    def start(self, make: Make | None, shipping: Shipping | None) -> None:
         """Start the log's own thread; `make` makes entries of drafts."""
         self._make = make or self._make
+        self._shipping = shipping or self._shipping
         # A daemon thread: a sync that never returns must not keep the process from exiting.
         threading.Thread(target=self._run, name="wal-append", daemon=True).start()
 
@@ -306,10 +312,28 @@ class GroupWriter:
             self._applies.tell_now()
             return
         group.stored_ns = time.time_ns()
+        shipping = [entry for entry in group.entries if self._shipping.takes(entry)]
         self._queue.written(group)
+        if shipping:
+            for entry in shipping:
+                entry.shipped = True
+            group.entries = [entry for entry in group.entries if not entry.shipped]
+            # Before anything later is applied: a reader learns what is not applied yet.
+            self._shipping.submit(shipping)
         # Before any callback: a caller that is told finds the group on the queue.
         self._applies.add(group, None)
         for entry in group.entries:
             if entry.on_stored is not None:
                 entry.on_stored(entry)
         self._applies.tell_if_due(group)
+        if shipping:
+            self._shipping.announce()
+
+    def shipped(self, group: LogGroup, error: LogError | None) -> None:
+        """Queue entries that the store has, or that it may never have. Any thread, in order."""
+        self._applies.add(group, error)
+        if error is None:
+            for entry in group.entries:
+                if entry.on_stored is not None:
+                    entry.on_stored(entry)
+        self._applies.tell_now()

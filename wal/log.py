@@ -23,12 +23,14 @@ from wal.append_queue import Make
 from wal.direct_io import CACHED_BYTES, DirectDisk
 from wal.disk import Disk
 from wal.entry import Draft, Entry
-from wal.errors import LogFailed, LogFull, LogWriteFailed
+from wal.errors import LogError, LogFailed, LogFull, LogWriteFailed
 from wal.format import LogIdentity
+from wal.group import LogGroup
 from wal.group_commit import GroupCommit
 from wal.replay import Record, ReplayCursor, read_ahead
 from wal.segments import Carry, SegmentSet
 from wal.settings import LogSettings, LogStatistics, Recovered
+from wal.shipping import Shipping
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -150,6 +152,7 @@ class Log:
         self,
         apply: Callable[[Sequence[Entry]], None],
         make: Make | None = None,
+        shipping: Shipping | None = None,
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -163,13 +166,24 @@ class Log:
         drafts. It returns the entries that replace them, in any order, and answers drafts that it
         leaves out. It must not fail.
 
+        Entries that ``shipping`` takes are applied and answered when it calls `shipped`.
+
         Raises:
             LogFailed: a sync or a cut failed, or `apply` raised. All waiting callers have been
                 answered with it. The process must end.
         """
         if not self._started or self._commit.running:
             raise RuntimeError("run() comes once, after start()")
-        await self._commit.run(apply, make, task_status)
+        await self._commit.run(apply, make, shipping, task_status)
+
+    def shipped(self, entries: Sequence[Entry], error: LogError | None = None) -> None:
+        """Apply and answer entries that shipping took, or answer them with an error. Any thread.
+
+        Called once for each entry, in the order in which they are to be applied.
+        """
+        now = time.time_ns()
+        group = LogGroup(list(entries), began_ns=now, stored_ns=now, shipped=True)
+        self._groups.writer.shipped(group, error)
 
     def append_nowait(self, item: Entry | Draft) -> None:
         """Queue an entry, or a draft of one, for the next group. Any thread.

@@ -38,6 +38,7 @@ from ingester.quotas.use import NamespaceUse
 from persist.manifest import PartitionKey, TableState, version_folder
 from persist.partitioning import folder_of
 from persist.table import TableDefinition, TableKey
+from wal import Route
 
 
 class WriteLatch:
@@ -180,6 +181,8 @@ class TableBuffer:
         self.lock = threading.RLock()
         self.write_latch = WriteLatch()
         """Latch on a keyed table's writes."""
+        self.route = Route(f"{namespace}/{name}")
+        """Whether operations wait for the store before they are applied."""
         self.namespace = namespace
         self.name = name
         self.state = state

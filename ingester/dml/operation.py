@@ -22,7 +22,7 @@ from persist.manifest import PartitionKey
 from persist.manifest.actions import Content
 from persist.partitioning import PartitionValues
 from persist.table import TableKey
-from wal import Entry
+from wal import Entry, Route
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
@@ -115,6 +115,10 @@ class Transaction:
     entry: Entry | None
     changes: int = 0
     """Number of row changes it was made of."""
+    routes: tuple[Route, ...] = ()
+    """The routes of its tables."""
+    at_store: bool = False
+    """Whether it is acknowledged when the store has it."""
 
     @property
     def last_seq(self) -> int:

@@ -259,7 +259,10 @@ class TransactionCommit:
         self, shares: list[_Share], origin: tuple[str, int], content: Content | None
     ) -> Transaction:
         changes = sum(share.changes.rows for share in shares)
-        return make_transaction([self._rows(share) for share in shares], origin, changes, content)
+        rows = [self._rows(share) for share in shares]
+        transaction = make_transaction(rows, origin, changes, content)
+        transaction.routes = tuple(share.new.table.route for share in shares)
+        return transaction
 
     def _rows(self, share: _Share) -> TableRows:
         (table, sent, covered), definition = share.new, share.definition

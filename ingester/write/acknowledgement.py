@@ -15,7 +15,7 @@ import msgspec
 from ingester.dml.operation import Operation
 from ingester.observability.metrics import Metrics
 from ingester.origins.origin_table import Fates
-from wal import Entry, OrderedSession
+from wal import Entry, OrderedSession, Route
 
 
 class PutAnswer(msgspec.Struct, frozen=True):
@@ -44,7 +44,9 @@ class Acknowledgement:
         "_first_of",
         "_metrics",
         "answered_when_stored",
+        "at_store",
         "operation",
+        "routes",
         "sessions",
     )
 
@@ -55,6 +57,10 @@ class Acknowledgement:
         """The sessions that the operation belongs to."""
         self.answered_when_stored = False
         """Whether those who wait are answered before the operation is applied."""
+        self.routes: tuple[Route, ...] = ()
+        """The route of the operation's table."""
+        self.at_store = False
+        """Whether they are answered when the store has the operation."""
         self._first_of: list[tuple[Fates, int]] = []
         self._began = time.perf_counter()
         for trace in operation.traces:

@@ -155,6 +155,7 @@ class CheckpointCalls:
         acknowledgement = _OfCheckpoint(
             operation, partial(self._path.admission.leave, operation.nbytes, table.use)
         )
+        acknowledgement.routes = (table.route,)
         self._path.log.append(acknowledgement)
         await acknowledgement.answered.wait()
         if acknowledgement.error is not None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from ingester.dml.operation import Operation, Transaction
-from ingester.errors import DiskFull, IngesterError, InternalFailure, Stopping
+from ingester.errors import DiskFull, FencedOff, IngesterError, InternalFailure, Stopping
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import DISK_RETRY_S, Relief
-from wal import Draft, Entry, Log, LogClosed, LogFull
+from wal import Draft, Entry, Log, LogClosed, LogFull, OutcomeUnknown
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
@@ -74,6 +74,7 @@ class OperationLog:
         # Assigned here: the entry was encoded before.
         entry.tag, entry.on_done = acknowledgement, self._done
         entry.sessions = acknowledgement.sessions
+        entry.routes, entry.at_store = acknowledgement.routes, acknowledgement.at_store
         when_stored = acknowledgement.answered_when_stored
         entry.on_stored = acknowledgement.stored if when_stored else None
         return entry
@@ -88,6 +89,7 @@ class OperationLog:
             answer(self._refusal(error))
 
         entry.tag, entry.on_done = transaction, done
+        entry.routes, entry.at_store = transaction.routes, transaction.at_store
         self._append(entry)
 
     def append_note(self, note: Entry, answer: Done) -> None:
@@ -179,6 +181,8 @@ def log_refusal(error: BaseException) -> IngesterError:
         )
     if isinstance(error, LogClosed):
         return _closed()
+    if isinstance(error, OutcomeUnknown):
+        return FencedOff(str(error))
     return InternalFailure(f"the log could not be written: {error}")
 
 

@@ -441,6 +441,7 @@ class WritesAcknowledgement(Acknowledgement):
         self._writes = writes
         self._streams = {write.stream for write in writes}
         self.sessions = tuple([stream.session for stream in self._streams])
+        self.routes = (writes[0].stream.plan.table.route,)
 
     @property
     def whose(self) -> OrderedSession:
