@@ -19,7 +19,10 @@ from wal.route import Route
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_WRITABLE_KINDS = frozenset(int(kind) for kind in RecordKind) - {int(RecordKind.SEAL)}
+_WRITABLE_KINDS = frozenset(int(kind) for kind in RecordKind) - {
+    int(RecordKind.OBJECT),
+    int(RecordKind.SEAL),
+}
 
 
 @dataclass(frozen=True, eq=False)
