@@ -3,6 +3,7 @@
     flags, environment, file ─▶ ``sources`` ─▶ ``settings`` (frozen structs, units resolved)
                                                    └ ``units``: ``64MiB``, ``5m``
     ``otel_variables``  OpenTelemetry's variables that override ``[tracing]``
+    ``levels``          the acknowledgement level of a table and of a stream
     ``exposure``        the rule that exposed listeners need TLS and tokens
     ``addresses``       whether an address is a loopback address
     ``secret_values``   secrets given as ``env:NAME`` or ``file:/path``

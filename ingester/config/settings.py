@@ -93,7 +93,9 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     """A section that checks each of its fields by its type."""
 
     def __post_init__(self) -> None:
-        section = type(self).__name__.removesuffix("Settings").lower()
+        # WalStoreSettings is the section wal.store.
+        words = re.findall("[A-Z][a-z]*", type(self).__name__.removesuffix("Settings"))
+        section = ".".join(words).lower()
         for field in msgspec.structs.fields(self):
             for each in getattr(field.type, "__metadata__", ()):
                 key = f"{section}.{field.name}" if section else field.name
@@ -230,8 +232,22 @@ class TlsSettings(_Section, frozen=True, kw_only=True):
             raise ConfigError("tls.client_ca", "requires tls.cert and tls.key")
 
 
+class WalStoreSettings(_Section, frozen=True, kw_only=True):
+    """The log in the object store, of what is acknowledged at the level ``store``."""
+
+    interval: Annotated[float, _seconds(0.001, 60)] = 0.1
+    """Shortest time between two log objects. A batch at the level ``store`` waits up to this
+    long before it is sent to the store."""
+    max_bytes: Annotated[int, _bytes(KiB, 256 * MiB)] = 8 * MiB
+    """Size at which a log object is sent before ``wal.store.interval`` has passed."""
+
+
 class WalSettings(_Section, frozen=True, kw_only=True):
     """The write-ahead log."""
+
+    disk: Literal["on", "off"] = "on"
+    """Whether there is a log on the local disk. With ``off`` all tables have the acknowledgement
+    level ``store``, and ``data_dir`` is scratch space."""
 
     fsync: Literal["commit", "interval", "off"] = "commit"
     """When writes are synced to disk: before they are acknowledged (``commit``), every
@@ -243,6 +259,7 @@ class WalSettings(_Section, frozen=True, kw_only=True):
     reuse."""
     segment_age: Annotated[float, _seconds(0.1, 30 * DAY_S)] = 300.0
     """Age at which a log segment is closed."""
+    store: WalStoreSettings = WalStoreSettings()
 
 
 class PersistSettings(_Section, frozen=True, kw_only=True):
@@ -541,6 +558,16 @@ TRANSFORMER_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """The name of a transformer class: ``package.module:Class``."""
 
 
+Level = Literal["disk", "store"]
+"""What an acknowledged write survives: ``disk`` a crash of the machine, ``store`` its loss."""
+
+
+class NamespaceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one namespace's tables."""
+
+    ack: Level | None = None
+
+
 class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one table."""
 
@@ -550,6 +577,8 @@ class TableSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     publish: list[str] | None = None
     """Formats in which the table is published; an empty list means none. Overrides
     ``create_table`` and ``[publish]``."""
+    ack: Level | None = None
+    """Acknowledgement level of the table. Overrides ``create_table`` and ``[namespaces]``."""
 
     def __post_init__(self) -> None:
         _Formats().check("publish", self.publish)
@@ -623,6 +652,11 @@ class Settings(_Section, frozen=True, kw_only=True):
     """Iceberg catalogue in which tables published as ``iceberg`` are registered: the options of
     pyiceberg's ``load_catalog``, such as ``type`` (``rest``, ``glue``, ``sql``, ``hive``) and
     ``uri``. Requires the extra ``iceberg``."""
+    ack: Level | None = None
+    """Acknowledgement level of writes: at ``disk`` they are on this machine's disk, at ``store`` in
+    the object store. Overridden for a namespace by ``[namespaces.shop] ack``, for a table by
+    ``create_table``, and for both by ``[tables."namespace/table"] ack``. Defaults to ``store`` with
+    ``wal.disk = "off"``, else to ``disk``."""
     auto_create: bool = True
     """Create tables on their first write."""
     stop_deadline: Annotated[float, _seconds(0, DAY_S)] = 150.0
@@ -653,15 +687,20 @@ class Settings(_Section, frozen=True, kw_only=True):
     limits: LimitsSettings = LimitsSettings()
     log: LoggingSettings = LoggingSettings()
     tracing: TracingSettings = TracingSettings()
+    namespaces: dict[str, NamespaceSettings] = {}
+    """Settings of single namespaces: a section ``[namespaces.shop]`` with ``ack = "store"``."""
     tables: dict[str, TableSettings] = {}
     """Settings of single tables: a section ``[tables."namespace/table"]`` with ``transformers =
-    ["package.module:Class"]`` or ``publish = ["iceberg"]``."""
+    ["package.module:Class"]``, ``publish = ["iceberg"]`` or ``ack = "store"``."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for namespace in self.namespaces:
+            _check_namespace("namespaces", namespace)
         for key in self.tables:
             if key.count("/") != 1 or not all(key.split("/")):
                 raise ConfigError("tables", f"{key!r} is not namespace/table")
+        self._check_levels()
         # The id is a folder name in the store and a field of every claim.
         if not self.id or len(self.id) > 128 or not all(c.isalnum() or c in "_.-" for c in self.id):
             raise ConfigError("id", f"{self.id!r} is not 1 to 128 letters, digits, '_', '.' or '-'")
@@ -674,6 +713,24 @@ class Settings(_Section, frozen=True, kw_only=True):
         return f"Settings(id={self.id!r}, {where})"
 
     __str__ = __repr__
+
+    def _check_levels(self) -> None:
+        """Raise :class:`ConfigError` for the level ``disk`` without a log on the disk."""
+        if self.wal.disk == "on":
+            return
+        levels = {"ack": self.ack}
+        levels |= {f'namespaces."{name}".ack': each.ack for name, each in self.namespaces.items()}
+        levels |= {f'tables."{name}".ack': each.ack for name, each in self.tables.items()}
+        for key, level in levels.items():
+            if level == "disk":
+                raise ConfigError(
+                    key, "'disk' needs a log on the disk, and wal.disk is 'off': use 'store'"
+                )
+
+    @property
+    def default_ack(self) -> Level:
+        """The acknowledgement level where nothing else sets one."""
+        return self.ack or ("store" if self.wal.disk == "off" else "disk")
 
     def formats_of(
         self, namespace: str, table: str, own: Sequence[str] | None = None

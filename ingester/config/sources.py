@@ -10,8 +10,10 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
+from types import NoneType
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -50,14 +52,19 @@ class LoadedSettings(msgspec.Struct, frozen=True):
 
 def known_keys() -> dict[str, type]:
     """Return every dotted key with the type of its value, in the order of the structs."""
-    keys: dict[str, type] = {}
-    for field in msgspec.structs.fields(Settings):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            for inner in msgspec.structs.fields(field.type):
-                keys[f"{field.name}.{inner.name}"] = inner.type
+    return dict(_keys_of(Settings))
+
+
+def _keys_of(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type]]:
+    for field in msgspec.structs.fields(struct):
+        if _is_section(field.type):
+            yield from _keys_of(field.type, f"{prefix}{field.name}.")
         else:
-            keys[field.name] = field.type
-    return keys
+            yield prefix + field.name, field.type
+
+
+def _is_section(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def load(
@@ -160,13 +167,13 @@ def shown_values(settings: Settings) -> dict[str, object]:
     """Return each dotted key and its value as written in a file, with secrets masked."""
     shown: dict[str, object] = {}
     for key, kind in known_keys().items():
-        section, _, name = key.rpartition(".")
-        value = getattr(getattr(settings, section) if section else settings, name)
+        value = attrgetter(key)(settings)
         limits = range_of(kind)
         if limits is not None and limits.parse is not None:
             value = limits.show(value)
         value = msgspec.to_builtins(value) if isinstance(value, dict) else value
         shown[key] = _shown_value(key, value)
+    shown["ack"] = settings.default_ack
     shown["store"] = masked(settings.store_url)
     shown["data_dir"] = str(settings.data_dir)
     return shown
@@ -241,15 +248,23 @@ def _read_file(file: Path) -> Iterator[Item]:
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as exc:
         raise ConfigError(str(file), f"cannot read the settings: {exc}") from exc
-    sections = {key.split(".")[0] for key in known_keys() if "." in key}
-    for name, value in tables.items():
-        if name in sections:
-            if not isinstance(value, dict):
-                raise ConfigError(name, f"{value!r} is not a table ({file}); write [{name}]")
-            for key, inner in (_namespaced(value) if name in _NAMESPACED else value).items():
-                yield f"{name}.{key}", inner, f"file {file}"
-        else:
-            yield name, value, f"file {file}"
+    sections = {key.rpartition(".")[0] for key in known_keys() if "." in key}
+    for key, value in _flat(tables, sections, file):
+        yield key, value, f"file {file}"
+
+
+def _flat(
+    table: dict[str, Any], sections: set[str], file: Path, prefix: str = ""
+) -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        key = prefix + name
+        if key not in sections:
+            yield key, value
+            continue
+        if not isinstance(value, dict):
+            raise ConfigError(key, f"{value!r} is not a table ({file}); write [{key}]")
+        inner = _namespaced(value) if key in _NAMESPACED else value
+        yield from _flat(inner, sections, file, f"{key}.")
 
 
 _NAMESPACED = ("quotas", "publish")
@@ -282,7 +297,7 @@ def _convert(key: str, value: object, kind: type) -> object:
         if key.startswith("memory.") and number == 0:  # 0 stands for "not given" inside the struct
             raise ValueError(f"{value!r} is out of range (more than 0)")
         return number
-    if hasattr(kind, "__metadata__"):
+    if hasattr(kind, "__metadata__") or NoneType in get_args(kind):
         kind = get_args(kind)[0]
     if choices := get_args(kind):
         if kind == dict[str, Any]:
@@ -341,15 +356,19 @@ def _texts(value: object) -> list[str]:
 
 def _build(values: dict[str, Any]) -> Settings:
     limit = values.get("memory.limit") or MemorySettings().limit
-    sections: dict[str, dict[str, Any]] = {}
-    top: dict[str, Any] = {}
-    for key, value in values.items():
-        section, _, name = key.rpartition(".")
-        if key in ("memory.low", "memory.high") and isinstance(value, str):
-            value = max(1, int(limit * (parse_percent(value) or 0)))
-        (sections.setdefault(section, {}) if section else top)[name] = value
-    fields_of = msgspec.structs.fields(Settings)
-    types: dict[str, Callable[..., Any]] = {field.name: field.type for field in fields_of}
-    for section, fields in sections.items():
-        top[section] = types[section](**fields)
-    return Settings(**top)
+    for key in ("memory.low", "memory.high"):
+        if isinstance(value := values.get(key), str):
+            values[key] = max(1, int(limit * (parse_percent(value) or 0)))
+    return Settings(**_fields(Settings, values))
+
+
+def _fields(struct: type[msgspec.Struct], values: Mapping[str, Any], prefix: str = "") -> Any:
+    """Return the fields of a struct for which there are values, with its sections made."""
+    made: dict[str, Any] = {}
+    for field in msgspec.structs.fields(struct):
+        key = prefix + field.name
+        if key in values:
+            made[field.name] = values[key]
+        elif _is_section(field.type) and (inner := _fields(field.type, values, f"{key}.")):
+            made[field.name] = field.type(**inner)
+    return made

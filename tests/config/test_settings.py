@@ -316,3 +316,64 @@ def test_the_nearest_setting_decides_where_a_table_is_published(tmp_path: Path) 
     environ = {"INGESTER_PUBLISH__FORMATS": "iceberg, delta"}
     assert load({}, environ).settings.formats_of("a", "b") == FORMATS == OPEN_FORMATS
     assert load({}, {}).settings.formats_of("a", "b") == ()
+
+
+def test_settings_of_the_log_in_the_store_have_a_section_below_that_of_the_log(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('[wal]\nfsync = "off"\n[wal.store]\ninterval = "50ms"\n')
+    loaded = load({}, {"INGESTER_WAL__STORE__MAX_BYTES": "1MiB"}, file)
+    wal = loaded.settings.wal
+    assert (wal.fsync, wal.store.interval, wal.store.max_bytes) == ("off", 0.05, MiB)
+    assert loaded.origins["wal.store.interval"] == f"file {file}"
+    assert shown_values(loaded.settings)["wal.store.max_bytes"] == "1MiB"
+    with pytest.raises(ConfigError, match=r"wal\.store\.interval: 2m is out of range \(1ms to 1m"):
+        load({"wal.store.interval": "2m"}, {})
+    file.write_text("[wal]\nstore = 3\n")
+    with pytest.raises(ConfigError, match=r"wal\.store: 3 is not a table .*; write \[wal\.store\]"):
+        load({}, {}, file)
+    file.write_text("[wal.store]\nintervall = 3\n")
+    with pytest.raises(ConfigError, match=r"wal\.store\.intervall: unknown.*mean wal\.store\.int"):
+        load({}, {}, file)
+
+
+def test_without_a_log_on_the_disk_the_level_is_store_and_disk_is_refused_wherever_it_is_set(
+    tmp_path: Path,
+) -> None:
+    shown = shown_values(load({"wal.disk": "off"}, {}).settings)
+    assert (shown["ack"], shown_values(load({}, {}).settings)["ack"]) == ("store", "disk")
+    file = tmp_path / "c.toml"
+    for text, key in (
+        ('ack = "disk"\n', "ack"),
+        ('[namespaces.shop]\nack = "disk"\n', 'namespaces."shop".ack'),
+        ('[tables."shop/orders"]\nack = "disk"\n', 'tables."shop/orders".ack'),
+    ):
+        file.write_text(text)
+        assert load({}, {}, file).settings.wal.disk == "on"
+        with pytest.raises(ConfigError) as caught:
+            load({"wal.disk": "off"}, {}, file)
+        assert str(caught.value) == (
+            f"{key}: 'disk' needs a log on the disk, and wal.disk is 'off': use 'store'"
+        )
+        file.write_text(text.replace("disk", "store"))
+        load({"wal.disk": "off"}, {}, file)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('ack = "memory"', "ack: 'memory' is not one of 'disk', 'store'"),
+        ('[namespaces."a/b"]\nack = "store"', "namespaces: 'a/b' is not a namespace"),
+        ('[namespaces.shop]\nack = "memory"', "namespaces: 'shop': Invalid enum value 'memory'"),
+        ('[namespaces.shop]\nacks = "store"', "namespaces: 'shop': Object contains unknown field"),
+        ('[tables."a/b"]\nack = "memory"', "tables: 'a/b': Invalid enum value 'memory'"),
+        ('[wal]\ndisk = "none"', "wal.disk: 'none' is not one of 'on', 'off'"),
+    ],
+)
+def test_levels_that_cannot_be_are_refused_by_name(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load({}, {}, file)
+    assert words in str(caught.value)

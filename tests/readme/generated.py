@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import NoneType
 from typing import Literal, get_args, get_origin
 
 import msgspec
@@ -78,6 +79,7 @@ def _defaults() -> list[str]:
     assert values["memory.low"] == "2GiB"
     # Defaults that the daemon determines itself.
     shown["id"] = "host name"
+    shown["ack"] = '`disk`, or `store` with `wal.disk = "off"`'
     shown["store"] = "`file://<data_dir>/store`"
     shown["memory.limit"] = "half of RAM"
     shown["memory.low"] = "50 % of `memory.limit`"
@@ -89,6 +91,8 @@ def _values(kind: object) -> str:
     """The range or the choices of a setting's type; empty if any value is permitted."""
     if (allowed := range_of(kind)) is not None and math.isfinite(allowed.high):
         return f"{allowed.show(allowed.low)} to {allowed.show(allowed.high)}"
+    if NoneType in get_args(kind):  # the daemon determines the default
+        kind = get_args(kind)[0]
     if get_origin(kind) is Literal:
         return ", ".join(f"`{choice}`" for choice in get_args(kind))
     return ""
@@ -105,12 +109,15 @@ def _meanings() -> Iterator[tuple[str, str]]:
         for node in ast.parse(inspect.getsource(settings_module)).body
         if isinstance(node, ast.ClassDef)
     }
-    for field in msgspec.structs.fields(Settings):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            for inner in msgspec.structs.fields(field.type):
-                yield f"{field.name}.{inner.name}", below[field.type.__name__][inner.name]
-        else:
-            yield field.name, below["Settings"][field.name]
+
+    def of_struct(struct: type[msgspec.Struct], prefix: str) -> Iterator[tuple[str, str]]:
+        for field in msgspec.structs.fields(struct):
+            if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+                yield from of_struct(field.type, f"{prefix}{field.name}.")
+            else:
+                yield prefix + field.name, below[struct.__name__][field.name]
+
+    return of_struct(Settings, "")
 
 
 def _below_fields(struct: ast.ClassDef) -> Iterator[tuple[str, str]]:

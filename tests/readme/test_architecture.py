@@ -100,10 +100,11 @@ def test_examples_import_what_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_setting_that_a_page_names_is_one(page: Path) -> None:
     keys = list(known_keys())
-    sections = {key.partition(".")[0] for key in keys if "." in key}
+    sections = {key.rpartition(".")[0] for key in keys if "." in key}
     named = {
-        span.partition(" ")[0]
+        key
         for span in spans(page.read_text())
-        if re.fullmatch(r"[a-z]+\.[a-z_]+( = .*)?", span) and span.partition(".")[0] in sections
+        if re.fullmatch(r"[a-z]+(\.[a-z_]+)+( = .*)?", span)
+        and (key := span.partition(" ")[0]).rpartition(".")[0] in sections
     }
     assert named - set(keys) == set()
