@@ -52,6 +52,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
         ),
         ("oldest unflushed row", _age(status.get("oldest_unpersisted_s"))),
         ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
+        *(("store log", text) for text in _store_log(part(status, "store_log"))),
         ("log disk", _disk(part(status, "disk"))),
         *(("published", text) for text in _publishing(part(status, "publishing"))),
         *(("log level", text) for text in _levels(part(status, "log_levels"))),
@@ -130,6 +131,26 @@ def _disk(disk: Mapping[str, Any]) -> str:
         return "unknown"
     room = f"{size(disk['log_free_bytes'])} free of {size(disk.get('log_total_bytes'))}"
     return f"full: {room}" if disk.get("full") else room
+
+
+def _store_log(told: Mapping[str, Any]) -> list[str]:
+    """Return the log in the store, if a batch has asked for it, and what is lost with a disk."""
+    found = []
+    if told.get("ack") == "store" or told.get("state") not in (None, "unused"):
+        puts, failed = told.get("puts") or 0, told.get("failed_puts")
+        text = f"{told.get('state')}, {shown(puts)} PUTs, {size(told.get('put_bytes'))}"
+        if puts:
+            text += f", {float(told.get('put_s') or 0) / puts:.3g} s each"
+        if told.get("oldest_waiting_s") is not None:
+            text += f"; {size(told.get('waiting_bytes'))} waiting"
+        if failed:
+            text += f"; {shown(failed)} failed, last: {shown(told.get('last_error'))}"
+        found.append(text)
+    return found + [
+        f"lost with a disk: {shown(each.get('operations'))} operations of"
+        f" {each.get('namespace')}/{each.get('table')} (epoch {shown(each.get('epoch'))})"
+        for each in entries(told, "lost")
+    ]
 
 
 def _age(seconds: object) -> str:

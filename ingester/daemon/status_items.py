@@ -59,6 +59,7 @@ def status_seen(status: DaemonStatus, sees: Sees | None) -> DaemonStatus:
         status,
         # An error may name an object, and that its table.
         store_state=replace(status.store_state, last_error=None),
+        store_log=shown_store_log(status.store_log, sees),
         drain=replace(status.drain, problem=None),
         adoptions=[replace(each, problem=None) for each in status.adoptions],
         persist=replace(status.persist, last=seen(status.persist.last, sees)),

@@ -26,6 +26,8 @@ FAILED_PERSISTS = 3
 CERTIFICATE_WARN_S, CERTIFICATE_LAST_S = 14 * 86400.0, 86400.0
 STALL_S = 5.0
 """How long the event loop or a write of the log may be blocked without an alarm."""
+STORE_LOG_S = 10.0
+"""How long an operation may wait for its log object without an alarm."""
 BEHIND_S = 60.0
 """How long a version may wait to be published without an alarm."""
 SLOT_BYTES = 20 << 30
@@ -88,6 +90,27 @@ def _log_stalled(facts: Facts) -> Finding:
         return None
     waited = _span(facts.log_writing_s)
     return "critical", f"the log's disk has not answered for {waited}: writes wait"
+
+
+def _store_log_stalled(facts: Facts) -> Finding:
+    waited_s = facts.store_log.oldest_waiting_s
+    if waited_s is None or waited_s <= STORE_LOG_S:
+        return None
+    said = f"the oldest batch has waited for its log object for {_span(waited_s)}"
+    if facts.store_log.disk:
+        return "critical", f"{said}: writes at 'store' wait; writes at 'disk' continue"
+    return "critical", f"{said}: writes wait; queries continue"
+
+
+def _operations_lost(facts: Facts) -> Finding:
+    lost = facts.store_log.lost
+    if not lost:
+        return None
+    operations = sum(each.operations for each in lost)
+    tables = len({(each.namespace, each.table) for each in lost})
+    said = "1 table" if tables == 1 else f"{tables} tables"
+    counted = "1 operation" if operations == 1 else f"{operations} operations"
+    return "warning", f"lost with a disk, acknowledged at 'disk': at least {counted} of {said}"
 
 
 def _memory_high(facts: Facts) -> Finding:
@@ -189,6 +212,8 @@ ALARMS: dict[str, Callable[[Facts], Finding]] = {
     "store-away": _store_away,
     "disk-full": _disk_full,
     "log-stalled": _log_stalled,
+    "store-log-stalled": _store_log_stalled,
+    "operations-lost": _operations_lost,
     "memory-high": _memory_high,
     "saturated": _saturated,
     "persist-failing": _persist_failing,

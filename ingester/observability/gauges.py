@@ -37,6 +37,7 @@ from ingester.observability.status import (
     PublishedFormat,
     ReplicationStatus,
     SqlStatus,
+    StoreLogStatus,
 )
 from ingester.reports.replications import PHASES
 from persist.store.watched import BOUNDS_S, OPERATIONS, Tally
@@ -108,6 +109,12 @@ _GAUGES = {
     "log_segments": ("facts.log.segments", "Log segments on local disk"),
     "log_bytes": ("facts.log.bytes", "Bytes of the log segments on local disk"),
     "log_pending_operations": ("facts.log.pending", "Operations waiting for their sync"),
+    "store_log_objects": ("facts.store_log.objects", "Log objects of this id in the store"),
+    "store_log_bytes": ("facts.store_log.bytes", "Bytes of the log objects in the store"),
+    "store_log_waiting_bytes": (
+        "facts.store_log.waiting_bytes",
+        "Bytes of operations that wait for their log object",
+    ),
     "streams_open": ("facts.streams.open", "Open query streams"),
     "followers_waiting": ("facts.streams.waiting", "Follower calls waiting for new rows"),
     "streams_stalled": (
@@ -206,6 +213,7 @@ def scrape_families(scrape: Scrape | None) -> Iterator[Metric]:
         answers.add_metric([route, str(status)], count)
     yield answers
     yield from _sql(None if facts is None else facts.sql)
+    yield from _store_log(None if facts is None else facts.store_log)
     yield from _certificate(None if facts is None else facts.security.certificate)
     yield from replication_metrics(() if facts is None else facts.replications)
     yield from namespace_metrics(() if scrape is None else scrape.namespaces)
@@ -342,6 +350,34 @@ def _sql(shown: SqlStatus | None) -> Iterator[Metric]:
     yield ended
     rows = None if shown is None else shown.rows
     yield CounterMetricFamily("ingester_sql_rows", "Rows returned by SQL queries", rows)
+
+
+def _store_log(shown: StoreLogStatus | None) -> Iterator[Metric]:
+    """Yield what has a unit or a sum of its own in the log in the store."""
+    counters = {
+        "puts": "Log objects created in the store",
+        "put_bytes": "Bytes of the log objects created in the store",
+        "put_seconds": "Seconds that creating the log objects took, in total",
+        "failed_puts": "Attempts to create a log object that failed and were repeated",
+    }
+    for name, text in counters.items():
+        field = name.replace("seconds", "s")
+        value = None if shown is None else float(getattr(shown, field))
+        yield CounterMetricFamily(f"ingester_store_log_{name}", text, value)
+    waited = lost = None
+    if shown is not None:
+        waited = shown.oldest_waiting_s or 0.0
+        lost = float(sum(each.operations for each in shown.lost))
+    yield GaugeMetricFamily(
+        "ingester_store_log_oldest_waiting_seconds",
+        "How long the oldest operation has waited for its log object, 0 if none waits",
+        value=waited,
+    )
+    yield GaugeMetricFamily(
+        "ingester_lost_operations",
+        "Operations acknowledged at disk and lost with the disk that this process replaced",
+        value=lost,
+    )
 
 
 _ORIGIN = ("namespace", "origin")

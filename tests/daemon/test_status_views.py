@@ -9,8 +9,9 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from ingester.daemon.status_items import status_seen
-from ingester.observability.status import DaemonStatus
+from ingester.daemon.status_items import shown_store_log, status_seen
+from ingester.observability.status import DaemonStatus, LostOperations, StoreLogStatus
+from ingester.observability.status_lists import TOP
 
 THEIRS = "theirs"
 TOLD = {
@@ -64,6 +65,19 @@ def test_each_field_of_the_status_is_for_everybody_or_cut() -> None:
 def test_problems_are_told_to_others_without_their_words() -> None:
     cut = status_seen(filled(DaemonStatus), lambda _: False)
     assert cut.push_reading.failure == "told to those who have '*'"
-    problems = [cut.drain.problem, cut.store_state.last_error, cut.adoptions[0].problem]
-    assert problems == [None, None, None]
+    problems = [cut.drain.problem, cut.store_state.last_error, cut.store_log.last_error]
+    assert [*problems, cut.adoptions[0].problem] == [None] * 4
     assert (cut.push_reading.unreadable, cut.errors, cut.transform.hung_calls) == ([], [], {})
+
+
+def test_of_many_tables_with_lost_operations_those_that_lost_most_are_shown() -> None:
+    lost = [
+        LostOperations(namespace=f"n{n % 2}", table=f"t{n}", epoch=1, operations=n)
+        for n in range(3 * TOP)
+    ]
+    whole = shown_store_log(StoreLogStatus(lost=lost, last_error="n1/t1"), None)
+    assert [each.operations for each in whole.lost] == list(range(299, 199, -1))
+    assert whole.last_error == "n1/t1"
+    cut = shown_store_log(whole, lambda namespace: namespace == "n1")
+    assert {each.namespace for each in cut.lost} == {"n1"}
+    assert cut.last_error is None

@@ -23,6 +23,7 @@ from ingester.observability.status import (
     CertificateStatus,
     DiskStatus,
     Identity,
+    LostOperations,
     Memory,
     PublishStatus,
     Reason,
@@ -30,6 +31,7 @@ from ingester.observability.status import (
     SecurityStatus,
     SeenPush,
     State,
+    StoreLogStatus,
     StoreState,
     TokenStatus,
     TransformStatus,
@@ -73,6 +75,7 @@ WELL = Facts(
     oldest_unpersisted_s=100.0,
     failed_persists=2,
     frozen_bytes=MIB,
+    store_log=StoreLogStatus(state="ok", oldest_waiting_s=9.0),
 )
 AWAY = StoreState(state="away", reads=False)
 
@@ -115,6 +118,14 @@ def _push() -> SeenPush:
     )
 
 
+def _lost(table: str, operations: int, epoch: int = 1) -> LostOperations:
+    return LostOperations(namespace="n", table=table, epoch=epoch, operations=operations)
+
+
+def _store_log(**fields: Any) -> dict[str, object]:
+    return {"store_log": StoreLogStatus(**fields)}
+
+
 ASIDE = _replication(phases={**dict.fromkeys(PHASES, 0), "set_aside": 4})
 HUNG: dict[str, object] = {"transform": TransformStatus(hung_calls={"c": 1})}
 LEFT: tuple[AdoptionState, ...] = ("failed", "refused")
@@ -141,6 +152,25 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
     ("disk-full", "critical", {"disk": DiskStatus(full=True, log_free_files=0)}, "no free inodes"),
     ("log-stalled", "critical", {"disk": DiskStatus(log_problem="EROFS")}, "no writes (EROFS)"),
     ("log-stalled", "critical", {"log_writing_s": 6.0}, "not answered for 6 s"),
+    (
+        "store-log-stalled",
+        "critical",
+        _store_log(oldest_waiting_s=11.0),
+        "for 11 s: writes at 'store' wait; writes at 'disk' continue",
+    ),
+    (
+        "store-log-stalled",
+        "critical",
+        _store_log(oldest_waiting_s=11.0, disk=False),
+        "for 11 s: writes wait",
+    ),
+    ("operations-lost", "warning", _store_log(lost=[_lost("t", 1)]), "1 operation of 1 table"),
+    (
+        "operations-lost",
+        "warning",
+        _store_log(lost=[_lost("t", 4, 1), _lost("t", 3, 2), _lost("u", 2)]),
+        "at least 9 operations of 2 tables",
+    ),
     ("memory-high", "critical", _refused("memory"), "memory.high"),
     ("saturated", "critical", _refused("saturated"), "queue is full"),
     ("persist-failing", "warning", {"failed_persists": 3}, "3 attempts"),

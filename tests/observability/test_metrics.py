@@ -1,9 +1,11 @@
 """Metrics as a scraper reads them."""
 
+import dataclasses
 import re
 import threading
 from typing import get_args
 
+import msgspec
 import pytest
 import trio
 from prometheus_client import CollectorRegistry, generate_latest
@@ -19,7 +21,9 @@ from ingester.observability.status import (
     Admission,
     Buffered,
     LogStatus,
+    LostOperations,
     Memory,
+    StoreLogStatus,
     StreamStatus,
 )
 from persist.store import StoreWatch
@@ -194,6 +198,43 @@ def test_gauges_are_read_once_per_scrape_and_not_before(registry: CollectorRegis
     assert samples[("ingester_buffered_rows", ())] == 3
     assert samples[("ingester_accepts_writes", ())] == 1
     assert total(registry, "ingester_streams_open") == 2
+
+
+def test_the_log_in_the_store_has_its_puts_what_waits_and_what_is_lost(
+    registry: CollectorRegistry,
+) -> None:
+    lost = [
+        LostOperations(namespace="n", table=table, epoch=3, operations=count)
+        for table, count in (("t", 5), ("u", 2))
+    ]
+    store_log = StoreLogStatus(
+        state="failing",
+        objects=4,
+        bytes=700,
+        puts=9,
+        put_bytes=4096,
+        put_s=0.5,
+        waiting_bytes=640,
+        oldest_waiting_s=1.5,
+        failed_puts=2,
+        lost=lost,
+    )
+    whole = scraped()
+    facts = msgspec.structs.replace(whole.facts, store_log=store_log)
+    registry.register(GaugeCollector(lambda: dataclasses.replace(whole, facts=facts)))
+    samples = scrape(registry)
+    expected = {
+        "store_log_objects": 4,
+        "store_log_bytes": 700,
+        "store_log_puts_total": 9,
+        "store_log_put_bytes_total": 4096,
+        "store_log_put_seconds_total": 0.5,
+        "store_log_failed_puts_total": 2,
+        "store_log_waiting_bytes": 640,
+        "store_log_oldest_waiting_seconds": 1.5,
+        "lost_operations": 7,
+    }
+    assert {name: samples[(f"ingester_{name}", ())] for name in expected} == expected
 
 
 def test_gauges_are_read_on_the_loop_also_when_a_thread_scrapes(

@@ -169,6 +169,24 @@ def test_namespaces_are_shown_beside_their_quotas_and_who_has_more_than_its_shar
     assert "No namespace uses anything yet" in shown(example(namespaces=[]))["namespaces"]
 
 
+def test_the_log_in_the_store_is_shown_once_a_batch_asks_for_it() -> None:
+    assert "store" not in shown(example())["log"]
+    table = {"namespace": "shop", "table": "<b>", "operations": 5}
+    used = {"ack": "store", "disk": False, "state": "failing", "puts": 40, "put_bytes": 5 << 20}
+    slow = {"put_s": 1.6, "failed_puts": 3, "last_error": "503", "oldest_waiting_s": 12.0}
+    lost = {"lost": [{**table, "epoch": 1}, {**table, "epoch": 2}]}
+    status = example()
+    status["store_log"] |= {**used, **slow, **lost, "waiting_bytes": 3 << 20}
+    page = shown(status)["log"]
+    assert "Acknowledged at store, without a local log" in page
+    assert "failing 40 PUTs, 5 MiB, 40 ms each; 3 failed" in page
+    assert "Waiting for a PUT 3 MiB, oldest 12 s" in page
+    assert "Lost with a disk 10 operations of 1 table" in page
+    assert "Last error 503" in page
+    del status["store_log"]
+    assert shown(status)["lost"] == ""
+
+
 def test_checkpoints_are_counted_in_all_and_by_table() -> None:
     status = example(checkpoints={"count": 4100, "bytes": 3 << 20, "pending": 2})
     status["tables"][0]["checkpoints"] = {"count": 4099, "bytes": 1, "pending": 2}
