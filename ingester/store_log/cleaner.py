@@ -1,0 +1,116 @@
+"""Deletes log objects that are no longer needed, by the rule of segments.
+
+    acknowledged or replayed ─▶ kept until the log's segments of its operations are deleted
+                                └─▶ deleted, oldest first, by rising number in each epoch
+
+Of the running epoch the newest acknowledged object is kept, and with it everything above the number
+that it calls acknowledged (`ingester.store_log.fencing` says why). What a crash leaves here is
+deleted by the next start, which replays it first. Fences are never deleted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from ingester.store_log.reading import ObjectToRead
+from persist.store import ObjectStore, StoreError
+from wal.objects import object_path
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 10.0
+
+
+class KeptObject(NamedTuple):
+    """An acknowledged object of the running epoch."""
+
+    number: int
+    acknowledged: int
+    """The newest object that it calls acknowledged."""
+    segment: int
+    """The newest segment of the log that has one of its operations."""
+    nbytes: int
+
+
+class Cleaner:
+    """Deletes the log objects of one ingester. Loop only; requests run in threads."""
+
+    def __init__(self, store: ObjectStore, ingester_id: str, epoch: int) -> None:
+        self._store = store
+        self._ingester_id = ingester_id
+        self._epoch = epoch
+        self._replayed: deque[ObjectToRead] = deque()
+        self._kept: deque[KeptObject] = deque()
+        self._keep_from = -(1 << 62)
+        self._wake = trio.Event()
+        self._ended = False
+
+    @property
+    def objects(self) -> int:
+        """The number of objects with acknowledged operations."""
+        return len(self._kept) + len(self._replayed)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the running epoch's objects."""
+        return sum(each.nbytes for each in self._kept)
+
+    def note_replayed(self, objects: list[ObjectToRead]) -> None:
+        """Take over the objects of ended epochs, which are being replayed."""
+        self._replayed.extend(objects)
+
+    def note_acknowledged(self, made: KeptObject) -> None:
+        """Take over an object of the running epoch, in the order of numbers."""
+        self._kept.append(made)
+
+    def keep_from(self, segment: int) -> None:
+        """Delete what has only operations of earlier segments."""
+        if segment > self._keep_from:
+            self._keep_from = segment
+            self._wake.set()
+
+    def end(self) -> None:
+        """Delete every object of the running epoch: all is in files, and the process ends."""
+        self._ended = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Delete until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            try:
+                await self.clean()
+            except StoreError as exc:
+                log.warning("log objects not deleted", error=str(exc), runbook="store-away")
+                with trio.move_on_after(RETRY_S):
+                    await self._wake.wait()
+                self._wake.set()
+
+    async def clean(self) -> None:
+        """Delete what is not needed now.
+
+        Raises:
+            StoreError: the rest is deleted later.
+        """
+        while self._replayed and self._replayed[0].segment < self._keep_from:
+            await self._delete(self._replayed[0].path)
+            self._replayed.popleft()
+        while self._kept and self._may_go(self._kept[0]):
+            oldest = self._kept[0]
+            await self._delete(object_path(self._ingester_id, self._epoch, oldest.number))
+            self._kept.popleft()
+
+    def _may_go(self, oldest: KeptObject) -> bool:
+        if self._ended:
+            return True
+        proven = oldest.number <= self._kept[-1].acknowledged
+        return proven and oldest.segment < self._keep_from
+
+    async def _delete(self, path: str) -> None:
+        await trio.to_thread.run_sync(partial(self._store.delete, path))

@@ -1,0 +1,164 @@
+"""Ends the logs of earlier epochs, so that their processes can acknowledge nothing more at the store.
+
+    epoch's folder listed ─┬─ has a fence that counts ──────────────────────▶ ended there
+          ▲                └─ fence created at the first number that is missing
+          └──────────────────────────────────────────┘ looked at again
+
+The epoch's own process creates objects by rising number and acknowledges them in that order. What
+follows the first missing number was therefore not acknowledged. When that process creates the
+missing one, it finds the fence.
+
+The process also deletes its oldest objects. A slow successor may put a fence at a number that was
+used and deleted since it looked. So the process deletes only up to the number that its newest
+acknowledged object calls acknowledged, and keeps that object: a fence at such a number does not
+count. Fences are never deleted: the process may wake up at any time.
+
+An epoch without objects needs no fence. Its process counts its first object, which has no
+operations, only if it finds no claim of a later epoch afterwards (`first_object_counts`). No clock
+decides anything (tests/store_log/test_fencing.py). Blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from persist.manifest import WriterIdentity
+from persist.manifest.paths import claim_path, claims_folder, parse_claim
+from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, StoreUnavailable
+from wal.format import LogIdentity
+from wal.objects import (
+    DiskOnly,
+    FencedBy,
+    LogObject,
+    ObjectDamaged,
+    ObjectNote,
+    decode_object,
+    encode_object,
+    epoch_folder,
+    object_folder,
+    object_path,
+    parse_object,
+)
+
+LOOKS = 100
+"""Each further look follows another process's change."""
+
+
+class FencedEpoch(NamedTuple):
+    """An epoch whose log has ended."""
+
+    ingester_id: str
+    epoch: int
+    numbers: tuple[int, ...]
+    """The objects with acknowledged operations that exist, ascending."""
+    behind: tuple[int, ...]
+    """Objects behind the fence; nothing in them was acknowledged."""
+    disk_only: tuple[DiskOnly, ...]
+    """What was acknowledged on its disk only, by its newest object."""
+
+    def path(self, number: int) -> str:
+        """The path of one of its objects."""
+        return object_path(self.ingester_id, self.epoch, number)
+
+
+def epochs_with_objects(store: ObjectStore, ingester_id: str, below: int) -> list[int]:
+    """The epochs below a number that have log objects, ascending."""
+    names = (parse_object(info.path) for info in store.list(object_folder(ingester_id)))
+    return sorted({name.epoch for name in names if name is not None and name.epoch < below})
+
+
+def fence_epochs(store: ObjectStore, by: WriterIdentity) -> list[FencedEpoch]:
+    """End the logs of all epochs before the one of ``by``, ascending. May be repeated.
+
+    Raises:
+        ObjectDamaged, LogTooNew: an object cannot be read.
+        StoreUnavailable: try again.
+    """
+    epochs = epochs_with_objects(store, by.ingester_id, by.epoch)
+    return [fence_epoch(store, epoch, by) for epoch in epochs]
+
+
+def fence_epoch(store: ObjectStore, epoch: int, by: WriterIdentity) -> FencedEpoch:
+    """End the log of one epoch; see :func:`fence_epochs`."""
+    known: dict[int, LogObject] = {}
+
+    def read(number: int) -> LogObject:
+        if number not in known:
+            path = object_path(by.ingester_id, epoch, number)
+            known[number] = decode_object(store.get(path), path)
+        return known[number]
+
+    for _ in range(LOOKS):
+        numbers = listed_numbers(store, by.ingester_id, epoch)
+        try:
+            found = judge(numbers, read)
+        except ObjectNotFound:
+            continue  # its process, or another successor, has deleted objects meanwhile
+        if isinstance(found, Ended):
+            if found.missing is not None:
+                path = object_path(by.ingester_id, epoch, found.missing)
+                raise ObjectDamaged(path, 0, "a log object", "none")
+            return FencedEpoch(by.ingester_id, epoch, found.numbers, found.behind, found.disk_only)
+        path = object_path(by.ingester_id, epoch, found)
+        note = ObjectNote(fenced_by=FencedBy(by.epoch, by.incarnation))
+        identity = LogIdentity(by.ingester_id, by.incarnation, epoch)
+        try:
+            store.create(path, encode_object(found, identity, (), note))
+        except AlreadyExists:
+            known.pop(found, None)
+    raise StoreUnavailable(
+        f"{store.url}: the log objects of ingester {by.ingester_id!r}, epoch {epoch}, kept changing"
+    )
+
+
+def listed_numbers(store: ObjectStore, ingester_id: str, epoch: int) -> list[int]:
+    """The numbers of an epoch's objects, ascending."""
+    names = (parse_object(info.path) for info in store.list(epoch_folder(ingester_id, epoch)))
+    return sorted(name.number for name in names if name is not None)
+
+
+class Ended(NamedTuple):
+    """What a listing says about a log that has a fence."""
+
+    numbers: tuple[int, ...]
+    behind: tuple[int, ...]
+    disk_only: tuple[DiskOnly, ...]
+    missing: int | None
+    """A number that must exist and does not."""
+
+
+def judge(numbers: list[int], read: Callable[[int], LogObject]) -> Ended | int:
+    """The end of a log, or the number at which to create a fence. Pure, but for reading.
+
+    Only the newest objects are read: later ones never call less acknowledged than earlier ones.
+    """
+    newest = next((n for n in reversed(numbers) if read(n).note.fenced_by is None), None)
+    acknowledged = 0 if newest is None else read(newest).note.acknowledged
+    unsure = [number for number in numbers if number > acknowledged]
+    fence = next((n for n in unsure if read(n).note.fenced_by is not None), None)
+    if fence is None:
+        number = acknowledged + 1
+        while number in unsure:
+            number += 1
+        return number
+    # Fences up to `acknowledged` do not count. They are few, and only where a start was very slow.
+    settled = [n for n in numbers if n < fence]
+    first = next((n for n in settled if n > acknowledged or _is_data(n, read)), fence)
+    data = tuple(n for n in settled if n >= first)
+    missing = next((n for n in range(first, fence) if n not in set(data)), None)
+    behind = tuple(n for n in unsure if n > fence and read(n).note.fenced_by is None)
+    said = read(data[-1]).note.disk_only if data else ()
+    return Ended(data, behind, said, missing)
+
+
+def _is_data(number: int, read: Callable[[int], LogObject]) -> bool:
+    return read(number).note.fenced_by is None
+
+
+def first_object_counts(store: ObjectStore, writer: WriterIdentity) -> int | None:
+    """The newest epoch that was claimed after the writer's, or None if its first object counts."""
+    start_after = claim_path(writer.ingester_id, writer.epoch)
+    listed = store.list(claims_folder(writer.ingester_id), start_after)
+    newest = max((parse_claim(info.path) or 0 for info in listed), default=0)
+    return newest if newest > writer.epoch else None

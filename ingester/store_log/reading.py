@@ -1,0 +1,131 @@
+"""Reads the records of ended logs from the store, in order, several objects ahead.
+
+Each object is checked as a whole, like a segment on disk. At most ``AHEAD`` requests and
+``AHEAD_BYTES`` are under way or waiting, but always one object. Blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingester.store_log.fencing import FencedEpoch
+from persist.store import ObjectStore, StoreRetry, retry
+from wal import Record, RecordKind, SegmentFacts
+from wal.objects import LogObject, decode_object
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+AHEAD = 8
+AHEAD_BYTES = 64 << 20
+READ_RETRY = StoreRetry(first_s=0.2, cap_s=5.0)
+_CONTROLS = (RecordKind.ORIGINS, RecordKind.OPENED)
+
+
+class ObjectToRead(NamedTuple):
+    """A log object, and the number that stands for its segment in replayed records."""
+
+    path: str
+    epoch: int
+    segment: int
+
+
+def objects_to_read(epochs: Sequence[FencedEpoch]) -> list[ObjectToRead]:
+    """All objects with acknowledged operations, oldest first, numbered -K to -1.
+
+    The numbers lie below those of all segments on disk, so that no segment is deleted before them.
+    """
+    paths = [(epoch.path(number), epoch.epoch) for epoch in epochs for number in epoch.numbers]
+    first = -len(paths)
+    return [ObjectToRead(path, epoch, first + at) for at, (path, epoch) in enumerate(paths)]
+
+
+class ObjectCursor:
+    """The records of log objects that no local segment has; like `wal.replay.ReplayCursor`.
+
+    Args:
+        local: the segments on disk; an operation in one of them is left out.
+        allocate: returns the buffer of one payload.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        objects: Sequence[ObjectToRead],
+        local: Sequence[SegmentFacts],
+        allocate: Callable[[int], WriteableBuffer],
+    ) -> None:
+        self._store = store
+        self._left = deque(objects)
+        self._local = [facts for facts in local if facts.operations]
+        self._epochs = {facts.epoch for facts in local}
+        self._allocate = allocate
+        self._ahead: deque[tuple[ObjectToRead, Future[bytes]]] = deque()
+        self._threads: ThreadPoolExecutor | None = None
+        self._object_bytes = 0
+
+    def next_chunk(self) -> list[Record] | None:
+        """The records of one object, at least one; None at the end.
+
+        Raises:
+            ObjectDamaged, LogTooNew: an object fails its checks.
+            ObjectNotFound: an object was deleted meanwhile.
+        """
+        while self._left or self._ahead:
+            self._read_ahead()
+            read, data = self._ahead.popleft()
+            content = decode_object(data.result(), read.path)
+            self._object_bytes = max(len(data.result()), self._object_bytes // 2)
+            if records := list(self._records(read, content)):
+                return records
+        self.close()
+        return None
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def _read_ahead(self) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(AHEAD, "store-log-read")
+        while self._left and len(self._ahead) < self._most_ahead:
+            read = self._left.popleft()
+            get = partial(self._store.get, read.path)
+            self._ahead.append((read, self._threads.submit(retry, get, READ_RETRY)))
+
+    @property
+    def _most_ahead(self) -> int:
+        """How many objects of the size of the last ones fit."""
+        fitting = AHEAD_BYTES // self._object_bytes if self._object_bytes else 2
+        return max(1, min(AHEAD, fitting))
+
+    def _records(self, read: ObjectToRead, content: LogObject) -> Iterator[Record]:
+        for offset, header, payload in content.records:
+            if header.kind in _CONTROLS and read.epoch in self._epochs:
+                continue  # the log on disk says the same, and more
+            if header.kind == RecordKind.OPERATION and self._is_local(read.epoch, header.first_seq):
+                continue
+            buffer = self._allocate(header.length)
+            if header.length:
+                memoryview(buffer).cast("B")[:] = payload
+            yield Record(
+                header.kind,
+                header.first_seq,
+                buffer,
+                read.segment,
+                offset,
+                read.epoch,
+                header.operations,
+            )
+
+    def _is_local(self, epoch: int, seq: int) -> bool:
+        return any(
+            facts.epoch == epoch and facts.first_seq <= seq <= facts.last_seq
+            for facts in self._local
+        )
