@@ -99,7 +99,9 @@ from wal.format import LogIdentity as LogIdentity
 from wal.format import RecordKind as RecordKind
 from wal.log import Log as Log
 from wal.no_disk import NoDisk as NoDisk
+from wal.objects import ObjectDamaged as ObjectDamaged
 from wal.replay import Record as Record
+from wal.replay import RecordSource as RecordSource
 from wal.route import Route as Route
 from wal.route import RouteState as RouteState
 from wal.settings import LogSettings as LogSettings

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +27,9 @@ from wal.errors import LogError, LogFailed, LogFull, LogWriteFailed
 from wal.format import LogIdentity
 from wal.group import LogGroup
 from wal.group_commit import GroupCommit
-from wal.replay import Record, ReplayCursor, read_ahead
+from wal.replay import Chain, Record, RecordSource, ReplayCursor, by_epoch, read_ahead
 from wal.segments import Carry, SegmentSet
-from wal.settings import LogSettings, LogStatistics, Recovered
+from wal.settings import LogSettings, LogStatistics, Recovered, SegmentFacts
 from wal.shipping import Shipping
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Log:
         *,
         allocate: Callable[[int], WriteableBuffer] = bytearray,
         from_segment: int = 0,
+        others: Mapping[int, RecordSource] | None = None,
     ) -> AsyncIterator[list[Record]]:
         """The records that `recover` found, oldest first, in lists of one segment each.
 
@@ -109,6 +110,9 @@ class Log:
         caller uses this one. `allocate` is called in a thread with a length in bytes and returns
         the buffer of one payload. Seals are left out, as are segments below `from_segment` and
         those pruned before the call; a segment that is still to be replayed must not be pruned.
+
+        Args:
+            others: by epoch, what else has records of it; they come after the epoch's segments.
 
         Raises:
             LogDamaged: a record has changed since `recover` checked it.
@@ -121,7 +125,11 @@ class Log:
             for one in self._recovered.segments
             if one.number in known and one.number >= from_segment
         ]
-        return read_ahead(ReplayCursor(self._disk, self._directory, facts, allocate))
+
+        def local(found: Sequence[SegmentFacts]) -> ReplayCursor:
+            return ReplayCursor(self._disk, self._directory, found, allocate)
+
+        return read_ahead(Chain(by_epoch(facts, local, others or {})))
 
     async def start(
         self, identity: LogIdentity, first_seq: int, begun: Callable[[], None] | None = None

@@ -6,10 +6,12 @@ chunk is read in a thread while the caller uses this one.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import trio
 from crc32c import crc32c
@@ -129,7 +131,43 @@ class ReplayCursor:
         return payload
 
 
-async def read_ahead(cursor: ReplayCursor) -> AsyncIterator[list[Record]]:
+class RecordSource(Protocol):
+    """Records in order; blocking, one thread at a time."""
+
+    def next_chunk(self) -> list[Record] | None:
+        """The next records, at least one; None at the end."""
+
+
+class Chain:
+    """The records of one source after the other."""
+
+    def __init__(self, sources: Iterable[RecordSource]) -> None:
+        self._sources = deque(sources)
+
+    def next_chunk(self) -> list[Record] | None:
+        while self._sources:
+            if (chunk := self._sources[0].next_chunk()) is not None:
+                return chunk
+            self._sources.popleft()
+        return None
+
+
+def by_epoch(
+    segments: Sequence[SegmentFacts],
+    local: Callable[[Sequence[SegmentFacts]], RecordSource],
+    others: Mapping[int, RecordSource],
+) -> Iterator[RecordSource]:
+    """Sources by rising epoch: in each, the segments on disk, then another source of that epoch."""
+    left = deque(sorted(others))
+    for epoch, facts in groupby(segments, key=lambda one: one.epoch):
+        while left and left[0] < epoch:
+            yield others[left.popleft()]
+        yield local(list(facts))
+    for other in left:
+        yield others[other]
+
+
+async def read_ahead(cursor: RecordSource) -> AsyncIterator[list[Record]]:
     """The cursor's chunks, each read while the caller uses the previous one.
 
     An abandoned iteration leaves at most one thread, which ends after its chunk.
@@ -143,7 +181,7 @@ async def read_ahead(cursor: ReplayCursor) -> AsyncIterator[list[Record]]:
 class _Ahead:
     """A chunk being read."""
 
-    def __init__(self, cursor: ReplayCursor) -> None:
+    def __init__(self, cursor: RecordSource) -> None:
         self._arrived = trio.Event()
         self._result: Any = None  # trio's outcome of the call: a value or an exception
         self._token = trio.lowlevel.current_trio_token()

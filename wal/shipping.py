@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from wal.entry import Entry
@@ -41,55 +41,58 @@ class NoShipping:
 
 
 class Waiting:
-    """Entries that wait for the store, and those that wait for their routes. Under the caller's
-    lock.
+    """Entries that wait for the store, and those that wait for their routes, with the times at
+    which they came. Under the caller's lock.
     """
 
     def __init__(self) -> None:
-        self.ready: list[Entry] = []
+        self.ready: list[tuple[float, Entry]] = []
         """The entries of the next log objects, in an order that is log order for each table."""
-        self.held: list[Entry] = []
+        self.ready_bytes = 0
+        self._held: list[tuple[float, Entry]] = []
         self._blocked: set[Route] = set()
         """The routes of held entries: what follows on one of them is held too."""
 
-    def __len__(self) -> int:
-        return len(self.ready) + len(self.held)
+    def add(self, entries: Iterable[Entry], at: float) -> None:
+        """Queue entries that came at a time, in log order."""
+        self._add((at, entry) for entry in entries)
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """Queue entries, in log order."""
-        for entry in entries:
-            blocked = any(route.state is HELD or route in self._blocked for route in entry.routes)
-            if blocked:
-                self._blocked.update(entry.routes)
-                self.held.append(entry)
+    def _add(self, items: Iterable[tuple[float, Entry]]) -> None:
+        for item in items:
+            routes = item[1].routes
+            if any(route.state is HELD or route in self._blocked for route in routes):
+                self._blocked.update(routes)
+                self._held.append(item)
             else:
-                self.ready.append(entry)
+                self.ready.append(item)
+                self.ready_bytes += item[1].stored_bytes
 
     def release(self) -> None:
         """Queue the held entries again, after a route has become SHIPPED."""
-        held, self.held = self.held, []
+        held, self._held = self._held, []
         self._blocked.clear()
-        self.add(held)
+        self._add(held)
 
-    def take(self, most_bytes: int) -> list[Entry]:
+    def take(self, most_bytes: int) -> list[tuple[float, Entry]]:
         """Remove the entries of the next log object: at least one, if any is ready."""
         count = nbytes = 0
-        for entry in self.ready:
-            nbytes += entry.stored_bytes
-            if count and nbytes > most_bytes:
+        for _, entry in self.ready:
+            if count and nbytes + entry.stored_bytes > most_bytes:
                 break
+            nbytes += entry.stored_bytes
             count += 1
         taken, self.ready = self.ready[:count], self.ready[count:]
+        self.ready_bytes -= nbytes
         return taken
 
-    @property
-    def first_seq(self) -> int | None:
-        """The lowest sequence of all entries, or None."""
-        seqs = [each[0].seq for each in (self.ready, self.held) if each]
-        return min(seqs, default=None)
+    def take_all(self) -> list[Entry]:
+        """Remove everything."""
+        taken = [entry for _, entry in (*self.ready, *self._held)]
+        self.ready, self._held, self.ready_bytes = [], [], 0
+        self._blocked.clear()
+        return taken
 
-    @property
-    def first_segment(self) -> int | None:
-        """The oldest segment with one of the entries, or None."""
-        segments = [each[0].segment for each in (self.ready, self.held) if each]
-        return min(segments, default=None)
+    def all(self) -> Iterator[tuple[float, Entry]]:
+        """Everything that waits, with its time."""
+        yield from self.ready
+        yield from self._held

@@ -190,6 +190,8 @@ class TableBuffer:
         self.partitions: dict[PartitionKey, PartitionBuffer] = {}
         self.rows = 0
         self.nbytes = 0
+        self.unflushed_operations = 0
+        """Operations since the table had no buffered rows."""
         self.newest = (-1, -1)
         """(epoch, sequence) of the last applied operation."""
         self.dropped_epoch = -1

@@ -196,6 +196,7 @@ class BufferTree:
                 handle.note_traces(operation.traces)
         self.live_partitions += len(table.partitions) - open_before
         table.rows += operation.rows
+        table.unflushed_operations += operation.operations
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
         tenure = self._note_sequences(table, operation, holders)
@@ -420,6 +421,8 @@ class BufferTree:
         table.use.held_bytes -= nbytes
         table.use.frozen_bytes -= nbytes
         table.rows -= rows
+        if not table.rows:
+            table.unflushed_operations = 0
         self._ledger.frozen -= nbytes
         self._hooks.on_released(nbytes)
         self._segments[handle.first_segment] -= 1

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import structlog
 import trio
 
 from ingester.buffer import FlushJob, TreeHooks, Why
@@ -21,13 +22,13 @@ from ingester.config.settings import Settings
 from ingester.copies.copies import CopyOptions, open_copies
 from ingester.daemon.push_watch import PushWatch
 from ingester.dml.control_records import encode_opened, encode_origins
-from ingester.errors import Stopping
+from ingester.errors import IngesterError, Stopping
 from ingester.flush.opening import open_flush
 from ingester.maintenance import open_maintenance
 from ingester.memory.heap_trim import HeapTrim
 from ingester.memory.ledger import MemoryLedger, Watermarks
 from ingester.observability.metrics import Metrics
-from ingester.observability.status import State
+from ingester.observability.status import LostOperations, State
 from ingester.observability.tracing.collector import open_traces
 from ingester.publishing import open_publishing
 from ingester.query.live_groups import LogPast
@@ -37,6 +38,9 @@ from ingester.recovery.left_logs import LeftLogs, adopt_into
 from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
 from ingester.sql.opening import open_sql
+from ingester.store_log.fencing import FencedEpoch
+from ingester.store_log.opening import open_store_log
+from ingester.store_log.shipper import ShipHooks
 from ingester.tables.commits import CommitHooks
 from ingester.tables.opening import Shared, TableHooks, open_tables
 from ingester.write.opening import WriteHooks, open_write
@@ -44,12 +48,18 @@ from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore, WatchedStore
 from persist.table import TableKey
 from wal import Log, RecordKind, Recovered
+from wal.objects import DiskOnly
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
+log = structlog.get_logger(__name__)
+
 BUSY_QUEUE = 4
 """The daemon counts as busy while more than a quarter of ``persist.queue_bytes`` is queued."""
+
+FLUSH_S, FLUSH_RETRY_S = 60.0, 1.0
+"""The time for a table's flush before its first operation is shipped, and between two attempts."""
 
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """The records at the start of a new log segment: the kind and the parts of each."""
@@ -57,15 +67,25 @@ Audit = Callable[[str, TableKey], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The findings of the start: the store, the log, and this process's identity."""
+class Identified:
+    """The store, and this process's identity in it."""
 
     store: ObjectStore
     store_id: str
     """Identifies the store to clients of several daemons."""
     writer: WriterIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The findings of the start: its identity, the log, and the logs of earlier epochs in the
+    store.
+    """
+
+    identity: Identified
     wal: Log
     recovered: Recovered
+    ended: list[FencedEpoch]
 
     def log_ends(self) -> dict[int, int]:
         """Return the last sequence of each epoch in the log."""
@@ -73,6 +93,21 @@ class Found:
         for segment in self.recovered.segments:
             ends[segment.epoch] = max(segment.last_seq, ends.get(segment.epoch, 0))
         return ends
+
+    def lost(self) -> list[LostOperations]:
+        """Return what was acknowledged on disks that are not here, as far as the store knows."""
+        here = {segment.epoch for segment in self.recovered.segments}
+        return [
+            LostOperations(
+                namespace=one.namespace,
+                table=one.table,
+                epoch=ended.epoch,
+                operations=one.operations,
+            )
+            for ended in self.ended
+            if ended.epoch not in here
+            for one in ended.disk_only
+        ]
 
 
 def catch_up(wal: Log) -> None:
@@ -94,8 +129,9 @@ class Runtime:
     ) -> None:
         """``audit`` receives each creation and switch of a table."""
         self.settings, self.metrics = settings, metrics
-        self.store, self.store_id, self.wal = found.store, found.store_id, found.wal
-        self.writer, self.recovered = found.writer, found.recovered
+        identity = found.identity
+        self.store, self.store_id, self.writer = identity.store, identity.store_id, identity.writer
+        self.wal, self.recovered = found.wal, found.recovered
         self.state: State = "starting"
         self.flight_url = self.http_url = ""
         self.fence: Fenced | None = None
@@ -105,6 +141,10 @@ class Runtime:
         self.ledger, self.heap_trim = MemoryLedger(marks), HeapTrim()
         self.namespaces = Namespaces(settings.quotas, metrics.quota_refused)
         self.traces = open_traces(settings.tracing, self.writer)
+        self.store_log = open_store_log(
+            self.store, self.writer, settings, found.ended, self._ship_hooks()
+        )
+        self.store_log.lost.extend(found.lost())
         shared = Shared(
             settings,
             self.store,
@@ -113,6 +153,7 @@ class Runtime:
             self.ledger,
             self.namespaces,
             metrics,
+            self.store_log,
         )
 
         tree_hooks = TreeHooks(
@@ -174,6 +215,7 @@ class Runtime:
     def tasks(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """The functions that run from before the replay until the end of the daemon."""
         return (
+            self.store_log.cleaner.run,
             *self.flush.tasks,
             *self.maintenance.tasks,
             self.compactor.run,
@@ -184,6 +226,41 @@ class Runtime:
             self.write.transforms.load_early,
             self.copies.run,
             self.push_watch.run,
+        )
+
+    def _ship_hooks(self) -> ShipHooks:
+        return ShipHooks(
+            self.wal.shipped,
+            flush=self._flush_table,
+            catch_up=self.wal.catch_up,
+            open_segment=lambda: self.wal.open_segment,
+            acknowledged=lambda made: self.store_log.cleaner.note_acknowledged(made),
+            controls=self.carried_records,
+            disk_only=self._disk_only,
+            fenced=self._fenced,
+        )
+
+    async def _flush_table(self, name: str) -> None:
+        """Return when everything that the log has applied to a table is in files."""
+        namespace, _, table = name.partition("/")
+        while True:
+            self.wal.catch_up()
+            try:
+                await self.flush.persist(namespace, table, FLUSH_S)
+                return
+            except IngesterError as exc:
+                # What waits for it is kept, and others are refused.
+                log.warning(
+                    "table not flushed yet", table=name, error=str(exc), runbook="store-away"
+                )
+                await trio.sleep(FLUSH_RETRY_S)
+
+    def _disk_only(self) -> tuple[DiskOnly, ...]:
+        """Return what was acknowledged and is neither shipped nor in files: an upper bound."""
+        return tuple(
+            DiskOnly(*table.key, table.unflushed_operations, table.newest[1])
+            for table in self.tables.tree.tables.values()
+            if table.rows and not table.route.ships
         )
 
     def carried_records(self) -> Carried:

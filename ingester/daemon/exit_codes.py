@@ -12,13 +12,13 @@ from ingester.recovery.replay import LogOfAnotherTime, LogWithoutTable
 from ingester.server.http.server import ListenError
 from persist.manifest import Fenced, ManifestDamaged
 from persist.store import StoreError
-from wal import DirectoryLocked, LogDamaged, LogError, LogTooNew
+from wal import DirectoryLocked, LogDamaged, LogError, LogTooNew, ObjectDamaged
 
 log = structlog.get_logger(__name__)
 
 EXIT_DONE, EXIT_FAILED, EXIT_DAMAGED, EXIT_FENCED, EXIT_DEADLINE = 0, 1, 5, 6, 7
 
-_DAMAGE = (LogDamaged, LogTooNew, DamagedRecord, LogWithoutTable, LogOfAnotherTime)
+_DAMAGE = (LogDamaged, ObjectDamaged, LogTooNew, DamagedRecord, LogWithoutTable, LogOfAnotherTime)
 _SETUP = (DirectoryLocked, StoreError, ListenError, LogError, OSError, ValueError)
 
 

@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+import pyarrow as pa
 import structlog
 import trio
 
@@ -52,6 +53,8 @@ from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.entrance import Entrance, own_names
 from ingester.server.http.server import HttpListener
+from ingester.store_log.reading import cursors
+from ingester.store_log.shipper import Shipper
 from persist.table import TableKey
 from wal import LogIdentity
 
@@ -185,7 +188,13 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
             workers.cancel_scope.cancel()
             return EXIT_DEADLINE
         write = runtime.write
-        await workers.start(runtime.wal.run, write.operation_log.apply, write.coalescer().make)
+        shipper = runtime.store_log.shipper
+        await workers.start(shipper.run)
+        make = write.coalescer().make
+        await workers.start(runtime.wal.run, write.operation_log.apply, make, shipper)
+        if runtime.settings.wal.disk == "off" and not await _opened(stop.asked, shipper):
+            workers.cancel_scope.cancel()
+            return EXIT_DONE
         # Replayed segments may be done already: their rows are in files or another daemon's.
         await runtime.flush.log_truncation.truncate()
         workers.start_soon(drain.run)
@@ -204,6 +213,16 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
     # The Flight server is not shut down: that would wait for stalled clients.
     assert listener.url
     return code
+
+
+async def _opened(stop: trio.Event, shipper: Shipper) -> bool:
+    """Wait until the first log object counts; False if the daemon is to stop first."""
+
+    async def wait() -> bool:
+        await shipper.opened.wait()
+        return True
+
+    return await _unless_stopped(stop, wait) is not None
 
 
 async def _serve_http(
@@ -261,19 +280,30 @@ async def replay_log(runtime: Runtime) -> bool:
         ReplayLimits(runtime.ledger, runtime.flush.freeze_policy.after_group),
         runtime.writer.ingester_id,
     )
-    report = await replay.run(runtime.wal, truncation.note_replaying)
+    store_log = runtime.store_log
+    shipped = cursors(runtime.store, store_log.to_read, recovered.segments, pa.allocate_buffer)
+    for lost in store_log.lost:
+        log.warning(
+            "operations lost with the disk",
+            table=f"{lost.namespace}/{lost.table}",
+            operations=lost.operations,
+            epoch=lost.epoch,
+            runbook="machine-lost",
+        )
+    report = await replay.run(runtime.wal, truncation.note_replaying, shipped)
     runtime.metrics.replayed(report.operations)
     runtime.replication.service.note_interrupted(replay.interrupted)
-    writer = runtime.writer
+    writer, diskless = runtime.writer, runtime.settings.wal.disk == "off"
     await runtime.wal.start(
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
         first_seq=recovered.last_seq + 1,
-        begun=partial(note_epoch, runtime.settings.data_dir, writer),
+        begun=None if diskless else partial(note_epoch, runtime.settings.data_dir, writer),
     )
     truncation.note_replaying(None)
     log.info(
         "log replayed",
         segments=len(recovered.segments),
+        log_objects=len(store_log.to_read),
         operations=report.operations,
         rows=report.rows,
         rows_already_in_files=report.skipped_rows - report.foreign_rows,

@@ -18,7 +18,7 @@ from ingester.daemon.assembly import Runtime
 from ingester.daemon.drain import close_tables_and_log, until_in_files
 from ingester.daemon.exit_codes import EXIT_DEADLINE, EXIT_DONE
 from ingester.errors import IngesterError
-from ingester.recovery.marks import DamagedMark, note_stop
+from ingester.recovery.marks import DamagedMark, note_diskless_stop, note_stop
 from persist.store import StoreError
 from wal import LogError
 
@@ -124,6 +124,12 @@ async def _close_tables_and_log(runtime: Runtime) -> None:
     try:
         await close_tables_and_log(runtime)
         data_dir, store = runtime.settings.data_dir, runtime.store
-        await trio.to_thread.run_sync(note_stop, data_dir, store, runtime.writer)
+        if runtime.settings.wal.disk == "off":
+            await trio.to_thread.run_sync(note_diskless_stop, store, runtime.writer)
+        else:
+            await trio.to_thread.run_sync(note_stop, data_dir, store, runtime.writer)
+        # After the record: a start that finds it and log objects would only replay in vain.
+        runtime.store_log.cleaner.end()
+        await runtime.store_log.cleaner.clean()
     except (IngesterError, StoreError, LogError, OSError, DamagedMark) as exc:
         log.warning("stop not recorded", error=str(exc), runbook="store-away")

@@ -1,6 +1,7 @@
 """The start up to the epoch: the data directory, the log, the marks, the store, the claim.
 
     directory locked ─ log recovered ─ marks judged ─ store probed ─ marks written ─ epoch claimed
+        ─ logs of earlier epochs in the store ended
 
 A damaged or lost log and a wrong store are detected before an epoch is claimed, and before anything
 is written to the store (``tests/daemon/test_refused_starts``). An unreachable store is waited for.
@@ -24,14 +25,16 @@ import structlog
 import trio
 
 from ingester.config.settings import ConfigError, Settings
-from ingester.daemon.assembly import Audit, Carried, Found, Runtime
+from ingester.daemon.assembly import Audit, Carried, Found, Identified, Runtime
 from ingester.observability.logs import store_away
 from ingester.observability.metrics import Metrics
 from ingester.recovery.marks import Left, begin, claim_body, judge, look
+from ingester.store_log.fencing import fence_epochs
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
-from wal import DirectoryLock, Log, LogSettings, Recovered
+from wal import DirectoryLock, Log, LogSettings, NoDisk, Recovered
 from wal.disk import LOCK_NAME
+from wal.format import parse_name
 from wal.inspection import last_writes
 
 log = structlog.get_logger(__name__)
@@ -117,22 +120,50 @@ async def assemble(
     def carry() -> Carried:
         return () if runtime is None else runtime.carried_records()
 
-    wal = Log(settings.data_dir / "wal", log_settings(settings), carry=carry)
-    written = last_writes(settings.data_dir / "wal")
+    diskless = settings.wal.disk == "off"
+    if diskless:
+        check_no_log(settings.data_dir)
+    wal = Log(
+        settings.data_dir / "wal",
+        log_settings(settings),
+        disk=NoDisk() if diskless else None,
+        carry=carry,
+    )
+    written = {} if diskless else last_writes(settings.data_dir / "wal")
     recovered = await wal.recover()
     opened = partial(open_store, settings.store_url, **settings.store_options)
     store = watched(await trio.to_thread.run_sync(opened))
-    found = partial(look, settings.data_dir, settings.id, store, recovered)
+    found = partial(look, settings.data_dir, settings.id, store, recovered, diskless=diskless)
     left = await _reached(store, found)
     judge(left, settings.recovery)
     await _reached(store, partial(check_store, store))
     writer, store_id = await _claim(store, left, recovered)
-    runtime = Runtime(settings, Found(store, store_id, writer, wal, recovered), metrics, audit)
+    ended = await _reached(store, partial(fence_epochs, store, writer))
+    identity = Identified(store, store_id, writer)
+    runtime = Runtime(settings, Found(identity, wal, recovered, ended), metrics, audit)
     tables = runtime.tables
     tables.origins.log_since = writer.epoch if left.is_anew else left.since
     ages = {number: max(0.0, time.time() - at) for number, at in written.items()}
     tables.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
     return runtime
+
+
+def check_no_log(data_dir: Path) -> None:
+    """Check that ``wal.disk = "off"`` leaves no log behind.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = [parse_name(each.name) for each in (data_dir / "wal").iterdir()]
+        if any(name is not None and name.suffix is None for name in names):
+            raise ConfigError(
+                "wal.disk",
+                f"{data_dir / 'wal'} has a log, which a daemon without one would leave behind. Stop"
+                ' a daemon with wal.disk = "on" there cleanly, which empties it and removes'
+                f" nothing else; or adopt it: ingester wal adopt {data_dir}; then remove the folder"
+                " wal",
+            )
 
 
 def log_settings(settings: Settings) -> LogSettings:
@@ -160,7 +191,7 @@ async def _claim(
     incarnation = secrets.token_hex(8)
     store_id = await _reached(store, partial(begin, left, store, incarnation))
     asked = datetime.now(UTC)
-    body = await _reached(store, partial(claim_body, store, incarnation))
+    body = await _reached(store, partial(claim_body, store, incarnation, diskless=left.diskless))
     _tell_clock(store, datetime.fromisoformat(str(body["at"])), asked)
     claim = partial(claim_epoch, store, left.ingester_id, recovered.highest_epoch + 1, body)
     # A claim whose answer is lost may cost an epoch, under which no process writes.

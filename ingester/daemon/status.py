@@ -172,6 +172,7 @@ class StatusPublisher:
             unencodable=len(runtime.flush.flusher.unencodable()),
             oldest_unpersisted_s=runtime.tables.tree.oldest_s(),
             overdue=self._overdue(runtime),
+            store_log=runtime.store_log.status(),
             clean_up=runtime.maintenance.garbage_collector.statistics(),
             publishing=runtime.publishing.statistics(),
             compaction=runtime.compactor.statistics(),

@@ -3,6 +3,7 @@
     kept from ── the oldest of: the segment that replay has reached
                                 the first segment of any unflushed buffer
                                 the segment of any checkpoint that no committed version has
+                                the segment of any operation that waits for the store
                                 the open segment
 
 A segment is deleted only when all its operations are in a committed manifest or another process
@@ -27,6 +28,7 @@ import trio
 
 from ingester.buffer import BufferTree, TableBuffer
 from ingester.flush.flusher import Flusher
+from ingester.store_log.opening import StoreLogParts
 from ingester.tables.commits import Commits
 from persist.table import TableKey
 from wal import Log, LogFull, LogWriteFailed
@@ -43,12 +45,17 @@ class LogTruncation:
         tree: BufferTree,
         flusher: Flusher,
         on_removed: Callable[[int], object],
+        store_log: StoreLogParts | None = None,
     ) -> None:
-        """``on_removed``: called with the number of deleted segments."""
+        """Args:
+        on_removed: called with the number of deleted segments.
+        store_log: its objects follow the same rule.
+        """
         self._wal = wal
         self._tree = tree
         self._flusher = flusher
         self._on_removed = on_removed
+        self._store_log = store_log
         self._replaying: int | None = 0
 
     def note_replaying(self, segment: int | None) -> None:
@@ -59,6 +66,8 @@ class LogTruncation:
         """Return the oldest segment with operations that no committed file has."""
         # Invariant: what is not replayed yet is in no buffer and is still needed.
         first_unused = self._wal.open_segment if self._replaying is None else self._replaying
+        if self._store_log is not None:
+            first_unused = self._store_log.first_segment(first_unused)
         return min(first_unused, self._tree.first_needed_segment(default=first_unused))
 
     async def truncate(self) -> None:
@@ -67,7 +76,10 @@ class LogTruncation:
         Raises:
             LogFull, LogWriteFailed: the disk refused the deletion.
         """
-        removed = await self._wal.prune(self.keep_from())
+        keep_from = self.keep_from()
+        if self._store_log is not None and self._replaying is None:
+            self._store_log.cleaner.keep_from(keep_from)
+        removed = await self._wal.prune(keep_from)
         if removed:
             self._on_removed(len(removed))
 

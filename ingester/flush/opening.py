@@ -118,7 +118,9 @@ def open_flush(
     freeze_policy = FreezePolicy(
         tree, ledger, ages, shrink_caches=shrink_caches, make_room=make_room
     )
-    truncation = LogTruncation(shared.wal, tree, flusher, metrics.segments_removed)
+    truncation = LogTruncation(
+        shared.wal, tree, flusher, metrics.segments_removed, shared.store_log
+    )
     checkpoints = CheckpointCommitter(
         tables.catalog.commits, tree, persist.max_age, truncation.truncate
     )

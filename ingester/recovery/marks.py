@@ -12,6 +12,11 @@ that is not mounted, a wrong ``data_dir``, another daemon of this id). And *anot
 folder's, an emptied one (a mount point without a mount), or one from before the folder's last start
 (a restored backup). Folders and stores of versions without marks get them silently.
 
+A log that is not here was not lost if its daemon kept none on disk, and may be missing if there
+are log objects of its last epoch: these have what it acknowledged at level ``store``, and they say
+what else there was (`ingester.store_log`). A daemon without a log on disk neither reads nor writes
+a mark in its data directory.
+
     <data-dir>/ingester.json   written atomically by each start, before its claim and again once
                                the log has a segment of its epoch, and by a clean stop
 
@@ -38,6 +43,7 @@ from persist.store import ObjectStore, StoreMark, ensure_mark
 from persist.store import read_mark as read_store_mark
 from persist.store.local import sync_folder, write_synced
 from wal import Recovered
+from wal.objects import epoch_folder
 
 log = structlog.get_logger(__name__)
 
@@ -159,6 +165,10 @@ class Left(NamedTuple):
     store_mark: StoreMark | None
     claim: EpochClaim | None
     """The newest claim of this id, unless mark or log are newer."""
+    in_store: bool = False
+    """Whether the store has the log of that claim, or what it acknowledged at level ``store``."""
+    diskless: bool = False
+    """Whether this start keeps no log on disk."""
 
     @property
     def own_mark(self) -> DataMark | None:
@@ -186,14 +196,24 @@ class Left(NamedTuple):
         return 0 if self.own_mark is None else self.own_mark.since
 
 
-def look(data_dir: Path, ingester_id: str, store: ObjectStore, recovered: Recovered) -> Left:
+def look(
+    data_dir: Path,
+    ingester_id: str,
+    store: ObjectStore,
+    recovered: Recovered,
+    *,
+    diskless: bool = False,
+) -> Left:
     """Read both marks and the last claim, without writing. Blocks.
+
+    Args:
+        diskless: there is no log on disk, so no mark is read.
 
     Raises:
         DamagedMark, StoreUnsuitable: a mark cannot be read.
         StoreUnavailable: retry.
     """
-    mark = read_mark(data_dir)
+    mark = None if diskless else read_mark(data_dir)
     logged = max((s.epoch for s in recovered.segments if s.ingester_id == ingester_id), default=0)
     left = Left(
         data_dir,
@@ -204,8 +224,15 @@ def look(data_dir: Path, ingester_id: str, store: ObjectStore, recovered: Recove
         logged,
         read_store_mark(store),
         None,
+        diskless=diskless,
     )
-    return left._replace(claim=last_claim(store, ingester_id, left.known_epoch))
+    claim = last_claim(store, ingester_id, left.known_epoch)
+    in_store = claim is not None and (claim.diskless or _has_objects(store, ingester_id, claim))
+    return left._replace(claim=claim, in_store=in_store)
+
+
+def _has_objects(store: ObjectStore, ingester_id: str, claim: EpochClaim) -> bool:
+    return next(iter(store.list(epoch_folder(ingester_id, claim.epoch))), None) is not None
 
 
 def judge(left: Left, accepted: RecoverySettings) -> None:
@@ -228,7 +255,11 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
         )
     for problem, setting, is_accepted in (
         (_other_store(left), "recovery.accept_other_store", accepted.accept_other_store),
-        (_lost_log(left), "recovery.accept_lost_log", accepted.accept_lost_log),
+        (
+            None if left.in_store else _lost_log(left),
+            "recovery.accept_lost_log",
+            accepted.accept_lost_log,
+        ),
     ):
         runbook = "lost-log" if setting.endswith("log") else "other-store"
         if problem is None:
@@ -309,6 +340,8 @@ def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
         store_url=store.url,
         anew=left.is_anew,
     )
+    if left.diskless:
+        return starting.store
     kept = left.mark
     if kept is None or kept.ingester_id != left.ingester_id:
         kept = DataMark(
@@ -323,7 +356,9 @@ def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
     return starting.store
 
 
-def claim_body(store: ObjectStore, incarnation: str) -> dict[str, object]:
+def claim_body(
+    store: ObjectStore, incarnation: str, *, diskless: bool = False
+) -> dict[str, object]:
     """The body of this start's claim. Blocks."""
     return {
         "incarnation": incarnation,
@@ -331,6 +366,7 @@ def claim_body(store: ObjectStore, incarnation: str) -> dict[str, object]:
         "host": socket.gethostname(),
         "at": store.now().isoformat(),
         "tells_stop": True,
+        **({"diskless": True} if diskless else {}),
     }
 
 
@@ -367,6 +403,11 @@ def note_stop(data_dir: Path, store: ObjectStore, writer: WriterIdentity) -> Non
     mark = read_mark(data_dir)
     if mark is None or mark.incarnation != writer.incarnation:
         return
+    note_diskless_stop(store, writer)
+    write_mark(data_dir, msgspec.structs.replace(mark, stopped=True))
+
+
+def note_diskless_stop(store: ObjectStore, writer: WriterIdentity) -> None:
+    """Record in the store that all rows are in files. Blocks; StoreError."""
     body = {"incarnation": writer.incarnation, "at": store.now().isoformat()}
     tell_stop(store, writer.ingester_id, writer.epoch, body)
-    write_mark(data_dir, msgspec.structs.replace(mark, stopped=True))

@@ -10,7 +10,7 @@ that is completely in files, and no state of a source: its client sends all of i
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ from ingester.origins.registry import Origins
 from ingester.tables.catalog import Catalog
 from persist.manifest.origins import Process, runs_of, verdict_of
 from persist.store import StoreRetry, retry_async
-from wal import Log, Record, RecordKind
+from wal import Log, Record, RecordKind, RecordSource
 
 REGISTER_RETRY = StoreRetry(first_s=0.2, cap_s=10.0, unreachable=(StoreUnreachable,))
 
@@ -96,20 +96,24 @@ class Replay:
         self._next_number = itertools.count(-2, -1)
 
     async def run(
-        self, wal: Log, on_segment: Callable[[int], None] = lambda segment: None
+        self,
+        wal: Log,
+        on_segment: Callable[[int], None] = lambda segment: None,
+        shipped: Mapping[int, RecordSource] | None = None,
     ) -> ReplayReport:
         """Replay everything.
 
         Args:
             on_segment: called with the number of each segment.
+            shipped: by epoch, the operations in log objects that the log lacks.
 
         Raises:
-            LogDamaged, DamagedRecord: a segment or record is damaged.
+            LogDamaged, ObjectDamaged, DamagedRecord: a segment, object or record is damaged.
             LogWithoutTable: the log belongs to another store.
             Fenced: a later process uses this id.
         """
         self._origins.replaying = True
-        async for records in wal.replay(allocate=pa.allocate_buffer):
+        async for records in wal.replay(allocate=pa.allocate_buffer, others=shipped):
             for record in records:
                 try:
                     if record.segment != self._segment:

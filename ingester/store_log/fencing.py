@@ -1,4 +1,4 @@
-"""Ends the logs of earlier epochs, so that their processes can acknowledge nothing more at the store.
+"""Ends the logs of earlier epochs: their processes can acknowledge nothing more at the store.
 
     epoch's folder listed ─┬─ has a fence that counts ──────────────────────▶ ended there
           ▲                └─ fence created at the first number that is missing

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from ingester.store_log.fencing import FencedEpoch
@@ -129,3 +130,16 @@ class ObjectCursor:
             facts.epoch == epoch and facts.first_seq <= seq <= facts.last_seq
             for facts in self._local
         )
+
+
+def cursors(
+    store: ObjectStore,
+    objects: Sequence[ObjectToRead],
+    local: Sequence[SegmentFacts],
+    allocate: Callable[[int], WriteableBuffer],
+) -> dict[int, ObjectCursor]:
+    """A cursor for the objects of each epoch."""
+    return {
+        epoch: ObjectCursor(store, list(found), local, allocate)
+        for epoch, found in groupby(objects, key=lambda each: each.epoch)
+    }

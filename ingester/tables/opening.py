@@ -12,6 +12,7 @@ from ingester.memory.ledger import MemoryLedger
 from ingester.observability.metrics import Metrics
 from ingester.origins.registry import Origins
 from ingester.quotas.namespaces import Namespaces
+from ingester.store_log.opening import StoreLogParts
 from ingester.tables.catalog import Catalog
 from ingester.tables.commits import CommitHooks, Commits
 from ingester.tables.ddl import TableRules
@@ -33,6 +34,7 @@ class Shared:
     ledger: MemoryLedger
     namespaces: Namespaces
     metrics: Metrics
+    store_log: StoreLogParts
 
 
 @dataclass(frozen=True, slots=True)

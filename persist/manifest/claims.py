@@ -24,6 +24,8 @@ class EpochClaim(msgspec.Struct, frozen=True, kw_only=True):
     at: str = ""
     host: str = ""
     tells_stop: bool = False
+    diskless: bool = False
+    """Whether all that it acknowledged is in files or in log objects of the store."""
     stopped: bool = False
     """Whether a clean stop is recorded. Not part of the claim itself."""
 

@@ -1,0 +1,74 @@
+"""Opens the room for one epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingester.config.settings import Settings
+from ingester.observability.status import LostOperations, StoreLogStatus
+from ingester.store_log.cleaner import Cleaner
+from ingester.store_log.fencing import FencedEpoch
+from ingester.store_log.reading import ObjectToRead, objects_to_read
+from ingester.store_log.shipper import ShipHooks, ShipLimits, Shipper
+from persist.manifest import WriterIdentity
+from persist.store import ObjectStore
+
+WAITING_BYTES = 128 << 20
+MEMORY_PART = 4
+"""At most this part of the daemon's memory waits for the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLogParts:
+    """The parts that other rooms use."""
+
+    shipper: Shipper
+    cleaner: Cleaner
+    to_read: list[ObjectToRead]
+    """The objects of earlier epochs, which replay reads."""
+    lost: list[LostOperations]
+    """What earlier epochs acknowledged on disks that are not here."""
+    settings: Settings
+
+    def first_segment(self, default: int) -> int:
+        """The oldest segment with an operation that waits for the store."""
+        first = self.shipper.first_segment
+        return default if first is None else min(first, default)
+
+    def status(self) -> StoreLogStatus:
+        """Return the state and the counts."""
+        settings, cleaner = self.settings, self.cleaner
+        return StoreLogStatus(
+            ack=settings.default_ack,
+            disk=settings.wal.disk == "on",
+            objects=cleaner.objects,
+            bytes=cleaner.nbytes,
+            lost=self.lost,
+            **self.shipper.statistics()._asdict(),
+        )
+
+
+def open_store_log(
+    store: ObjectStore,
+    writer: WriterIdentity,
+    settings: Settings,
+    ended: list[FencedEpoch],
+    hooks: ShipHooks,
+) -> StoreLogParts:
+    """Return the parts of an epoch that has shipped nothing.
+
+    Args:
+        ended: the earlier epochs.
+        hooks: ``acknowledged`` is replaced by the cleaner's.
+    """
+    cleaner = Cleaner(store, writer.ingester_id, writer.epoch)
+    to_read = objects_to_read(ended)
+    cleaner.note_replayed(to_read)
+    shipping = settings.wal.store
+    limits = ShipLimits(
+        shipping.interval,
+        shipping.max_bytes,
+        min(WAITING_BYTES, settings.memory.limit // MEMORY_PART),
+        everything=settings.wal.disk == "off",
+    )
+    return StoreLogParts(Shipper(store, writer, limits, hooks), cleaner, to_read, [], settings)

@@ -1,0 +1,460 @@
+"""Ships operations: puts those that wait into log objects, and gives them back in order.
+
+    submitted, in log order ─┬─ route HELD ──▶ aside, until the table's earlier rows are in files
+                             └─▶ ready ──▶ an object ──▶ created ──▶ all before it created?
+                                                            │             └▶ applied, acknowledged
+                                                            └ the name is taken: fenced
+
+An object is begun when operations are ready and the last one was begun ``interval_s`` ago, or when
+``max_bytes`` are ready. ``IN_FLIGHT`` objects may be under way. A failed request is repeated until
+the store answers; operations wait, in bounded memory, and others are refused meanwhile. If a
+create was answered with "exists", the object is read: its bytes are ours if only the answer to an
+earlier request was lost.
+
+The first object of an epoch has no operations: it counts once no later epoch is claimed
+(`ingester.store_log.fencing`). ``submit`` and ``takes`` run in the thread that writes the log,
+``wait_for_room`` in writers' threads; everything else on the loop.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+import trio
+
+from ingester.errors import StoreUnreachable
+from ingester.observability.logs import store_away
+from ingester.observability.status import StoreLogState
+from ingester.store_log.cleaner import KeptObject
+from ingester.store_log.fencing import first_object_counts
+from persist.manifest import Fenced, WriterIdentity
+from persist.store import AlreadyExists, ObjectStore, StoreError, StoreRetry, retry_async
+from wal import Entry, LogError, LogIdentity, OutcomeUnknown, Route, RouteState
+from wal.objects import (
+    Control,
+    DiskOnly,
+    FencedBy,
+    ObjectNote,
+    decode_object,
+    encode_object,
+    object_path,
+)
+from wal.shipping import Waiting
+
+log = structlog.get_logger(__name__)
+
+IN_FLIGHT = 8
+"""Objects under way. What a store can take is this many, times their size, per request time."""
+ROOM_S = 10.0
+"""How long a writer waits for room before it is refused."""
+ROOM_RETRY_S = 1.0
+PUT_RETRY = StoreRetry(first_s=0.05, cap_s=2.0, unreachable=(StoreError,))
+
+
+@dataclass(frozen=True, slots=True)
+class ShipLimits:
+    """When objects are begun, and how much may wait."""
+
+    interval_s: float = 0.1
+    max_bytes: int = 8 << 20
+    waiting_bytes: int = 128 << 20
+    everything: bool = False
+    """Whether all operations ship: the log has no disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShipHooks:
+    """Functions of other rooms. All but ``shipped`` are called on the loop."""
+
+    shipped: Callable[[Sequence[Entry], LogError | None], None]
+    """Applies and answers entries; see :meth:`wal.Log.shipped`. Called in a thread."""
+    flush: Callable[[str], Awaitable[None]]
+    """Returns when all rows that a table has now are in files. The table is a route's name."""
+    catch_up: Callable[[], None]
+    """Applies what the log has handed over."""
+    open_segment: Callable[[], int]
+    """Returns the number of the log's open segment."""
+    acknowledged: Callable[[KeptObject], None]
+    """Receives each acknowledged object."""
+    controls: Callable[[], Sequence[Control]] = lambda: ()
+    """Returns the records that the first object begins with."""
+    disk_only: Callable[[], tuple[DiskOnly, ...]] = lambda: ()
+    """Returns what is acknowledged and neither shipped nor in files."""
+    fenced: Callable[[Fenced], None] = lambda fence: None
+    """Called when another process has taken over."""
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """An object under way."""
+
+    number: int
+    items: list[tuple[float, Entry]]
+    acknowledged: int
+    """The newest acknowledged object when it was begun."""
+    nbytes: int = 0
+    done: bool = False
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for _, entry in self.items]
+
+
+@dataclass(slots=True)
+class _Counts:
+    puts: int = 0
+    put_bytes: int = 0
+    put_s: float = 0.0
+    failed: int = 0
+    failing: bool = False
+    last_error: str | None = None
+
+
+class ShipperStatistics(NamedTuple):
+    """Counts of a shipper; see :class:`ingester.observability.status.StoreLogStatus`."""
+
+    state: StoreLogState
+    puts: int
+    put_bytes: int
+    put_s: float
+    in_flight: int
+    waiting_bytes: int
+    oldest_waiting_s: float | None
+    failed_puts: int
+    last_error: str | None
+
+
+class Shipper:
+    """Ships the operations of one epoch; a :class:`wal.Shipping`."""
+
+    def __init__(
+        self, store: ObjectStore, writer: WriterIdentity, limits: ShipLimits, hooks: ShipHooks
+    ) -> None:
+        self._store = store
+        self._writer = writer
+        self._limits = limits
+        self._hooks = hooks
+        self._tell = store_away("log object not stored, trying again")
+        # Under the lock: what the writing thread adds and the loop takes.
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._waiting = Waiting()
+        self._waiting_bytes = 0
+        """The bytes of all entries that are not handed over to be applied."""
+        self._flights: deque[_Flight] = deque()
+        self._failure: LogError | None = None
+        self._raised: deque[Route] = deque()
+        """Routes that became HELD and whose tables are not being flushed yet."""
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._told = False
+        """Whether the loop will look at what is ready without being told."""
+        # Below: the loop only.
+        self._wake = trio.Event()
+        self._landing = trio.Lock()
+        self._places = trio.Semaphore(IN_FLIGHT)
+        self._next_number = 1
+        self._acknowledged = 0
+        self._begun_at = float("-inf")
+        self.opened = trio.Event()
+        """Set once the epoch's first object counts."""
+        self._counts = _Counts()
+
+    @property
+    def in_use(self) -> bool:
+        """Whether this epoch has shipped, or is about to."""
+        return self._next_number > 1 or bool(self._raised) or self._limits.everything
+
+    # The thread that writes the log
+
+    def takes(self, entry: Entry) -> bool:
+        """Whether an entry ships. Its tables' routes are then no longer LOCAL."""
+        everything = self._limits.everything
+        if not (everything or entry.at_store or any(route.ships for route in entry.routes)):
+            return False
+        for route in entry.routes:
+            if not route.ships:
+                route.state = RouteState.SHIPPED if everything else RouteState.HELD
+                if not everything:
+                    self._raised.append(route)
+        return True
+
+    def submit(self, entries: Sequence[Entry]) -> None:
+        """Take entries over, in log order."""
+        with self._lock:
+            failure = self._failure
+            if failure is None:
+                self._waiting.add(entries, time.monotonic())
+                self._waiting_bytes += sum(entry.stored_bytes for entry in entries)
+        if failure is not None:
+            self._hooks.shipped(entries, failure)
+        elif not self._told or self._waiting.ready_bytes >= self._limits.max_bytes:
+            self._call_soon()
+
+    def announce(self) -> None:
+        """Have the tables whose routes are HELD flushed; what was written before is queued."""
+        if self._raised:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        self._told = True
+        assert self._token is not None, "the shipper runs before the log"
+        with suppress(trio.RunFinishedError):  # the loop has ended
+            self._token.run_sync_soon(self._look)
+
+    # Writers' threads
+
+    def is_full(self, nbytes: int) -> bool:
+        """Whether there is no room for an operation of this size now. Any thread."""
+        waiting = self._waiting_bytes
+        return bool(waiting) and waiting + nbytes > self._limits.waiting_bytes
+
+    def wait_for_room(self, nbytes: int, timeout_s: float = ROOM_S) -> None:
+        """Return when an operation of this size may be appended. Blocks; not on the loop.
+
+        Raises:
+            StoreUnreachable: the store takes no log objects, or takes them too slowly.
+        """
+        if not self.is_full(nbytes):
+            return
+        with self._room:
+            if not self._room.wait_for(lambda: not self.is_full(nbytes), timeout_s):
+                raise self.refusal()
+
+    def refusal(self) -> StoreUnreachable:
+        """The error of an operation for which there is no room."""
+        waits_s = self.oldest_waiting_s or 0.0
+        last = "" if self._counts.last_error is None else f"; last error: {self._counts.last_error}"
+        return StoreUnreachable(
+            f"{self._waiting_bytes} bytes wait for the log in the store, the oldest for"
+            f' {waits_s:.1f} s; nothing of this batch was kept{last}. Tables with ack = "disk" are'
+            " not affected",
+            retry_after_s=ROOM_RETRY_S,
+        )
+
+    # Any thread
+
+    @property
+    def first_waiting_seq(self) -> int | None:
+        """The lowest sequence that is in the log and not applied yet."""
+        return min((entry.seq for _, entry in self._all()), default=None)
+
+    @property
+    def first_segment(self) -> int | None:
+        """The oldest segment with an operation that is not applied yet."""
+        return min((entry.segment for _, entry in self._all()), default=None)
+
+    @property
+    def oldest_waiting_s(self) -> float | None:
+        """How long the oldest operation has waited, or None."""
+        since = min((at for at, _ in self._all()), default=None)
+        return None if since is None else time.monotonic() - since
+
+    def _all(self) -> list[tuple[float, Entry]]:
+        with self._lock:
+            in_flight = [item for flight in self._flights for item in flight.items]
+            return [*in_flight, *self._waiting.all()]
+
+    # The loop
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ship until cancelled; then answer what waits with `OutcomeUnknown`."""
+        self._token = trio.lowlevel.current_trio_token()
+        try:
+            async with trio.open_nursery() as nursery:
+                task_status.started()
+                if self._limits.everything:
+                    await self._begin(nursery)
+                while True:
+                    await self._wait_for_work(nursery)
+                    await self._begin(nursery)
+        finally:
+            self._fail("the daemon stopped before the store had this operation")
+
+    def _look(self) -> None:
+        self._wake.set()
+
+    async def _wait_for_work(self, nursery: trio.Nursery) -> None:
+        """Return when an object is to be begun."""
+        while True:
+            while self._raised:
+                nursery.start_soon(self._raise, self._raised.popleft())
+            due = self._begun_at + self._limits.interval_s
+            if not self._waiting.ready:
+                due = math.inf
+                self._told = False
+                # Checked again: what came before that told nobody.
+                if self._waiting.ready or self._raised:
+                    continue
+            elif trio.current_time() >= due or self._is_full_object():
+                return
+            with trio.move_on_at(due):
+                await self._wake.wait()
+            self._wake = trio.Event()
+
+    def _is_full_object(self) -> bool:
+        return self._waiting.ready_bytes >= self._limits.max_bytes
+
+    async def _raise(self, route: Route) -> None:
+        """Flush what a table has from before its first operation that ships."""
+        await self._hooks.flush(route.name)
+        with self._lock:
+            route.state = RouteState.SHIPPED
+            self._waiting.release()
+        log.info("table is shipped to the store", table=route.name)
+        self._wake.set()
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Begin the next object once a place is free. The first one has no operations."""
+        await self._places.acquire()
+        opens = self._next_number == 1
+        with self._lock:
+            items = [] if opens else self._waiting.take(self._limits.max_bytes)
+            # A log object's sequences rise; held entries have lower ones.
+            items.sort(key=lambda item: item[1].seq)
+            flight = _Flight(self._next_number, items, self._acknowledged)
+            self._flights.append(flight)
+        self._next_number += 1
+        if not opens:
+            self._begun_at = trio.current_time()
+        nursery.start_soon(self._ship, flight)
+
+    async def _ship(self, flight: _Flight) -> None:
+        """Create an object, and acknowledge it with those before it."""
+        opens = flight.number == 1
+        controls = self._hooks.controls() if opens else ()
+        note = ObjectNote(acknowledged=flight.acknowledged, disk_only=self._hooks.disk_only())
+        identity = LogIdentity(
+            self._writer.ingester_id, self._writer.incarnation, self._writer.epoch
+        )
+        encode = partial(encode_object, flight.number, identity, flight.entries, note, controls)
+        data = await trio.to_thread.run_sync(encode)
+        flight.nbytes = len(data)
+        path = object_path(self._writer.ingester_id, self._writer.epoch, flight.number)
+        try:
+            await self._until_stored(partial(self._create, path, data))
+            if opens:
+                await self._until_stored(self._check_first)
+        except Fenced as fence:
+            await self._end(fence)
+            return
+        finally:
+            self._places.release()
+        flight.done = True
+        await self._land()
+
+    async def _until_stored(self, request: Callable[[], None]) -> None:
+        """Repeat a request until the store answers it."""
+
+        async def once() -> None:
+            began = time.monotonic()
+            await trio.to_thread.run_sync(request, abandon_on_cancel=True)
+            self._counts.put_s += time.monotonic() - began
+            self._counts.failing = False
+
+        def tell(error: Exception, wait_s: float) -> None:
+            self._counts.failed += 1
+            self._counts.failing = True
+            self._counts.last_error = str(error)
+            self._tell(error, wait_s)
+
+        await retry_async(once, PUT_RETRY, tell, sleep=trio.sleep)
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Create an object; Fenced if another process has taken its name."""
+        try:
+            self._store.create(path, data)
+        except AlreadyExists:
+            found = self._store.get(path)
+            if found != data:  # otherwise only the answer to an earlier request was lost
+                raise self._fenced_by(decode_object(found, path).note.fenced_by) from None
+        self._counts.puts += 1
+        self._counts.put_bytes += len(data)
+
+    def _check_first(self) -> None:
+        """Raise Fenced if a later epoch was claimed before the first object was there."""
+        newest = first_object_counts(self._store, self._writer)
+        if newest is not None:
+            raise self._fenced_by(FencedBy(newest, "unknown"))
+
+    def _fenced_by(self, by: FencedBy | None) -> Fenced:
+        writer, by = self._writer, by or FencedBy(self._writer.epoch, "unknown")
+        return Fenced(writer.ingester_id, writer.epoch, by.epoch, by.incarnation)
+
+    async def _land(self) -> None:
+        """Hand over what the store has, in order."""
+        # Shielded: an operation is handed over and forgotten in one step.
+        with trio.CancelScope(shield=True):
+            async with self._landing:
+                while self._failure is None and self._flights and self._flights[0].done:
+                    await self._acknowledge(self._flights[0])
+
+    async def _acknowledge(self, flight: _Flight) -> None:
+        entries = flight.entries
+        if entries:
+            # In a thread: it answers every writer.
+            await trio.to_thread.run_sync(self._hooks.shipped, entries, None)
+            self._hooks.catch_up()
+        else:
+            self.opened.set()
+        # Only now: until it is applied, a position may not lie beyond it.
+        with self._room:
+            self._flights.popleft()
+            self._waiting_bytes -= sum(entry.stored_bytes for entry in entries)
+            self._room.notify_all()
+        self._acknowledged = flight.number
+        segment = max((entry.segment for entry in entries), default=self._hooks.open_segment())
+        kept = KeptObject(flight.number, flight.acknowledged, segment, flight.nbytes)
+        self._hooks.acknowledged(kept)
+
+    async def _end(self, fence: Fenced) -> None:
+        """Another process has taken over: nothing more is acknowledged."""
+        async with self._landing:
+            self._fail(f"the outcome of this write is unknown: {fence}")
+        self._hooks.fenced(fence)
+
+    def _fail(self, why: str) -> None:
+        """Answer everything that waits, and all that follows."""
+        with self._room:
+            if self._failure is not None:
+                return
+            failure = self._failure = OutcomeUnknown(why)
+            left = [entry for flight in self._flights for entry in flight.entries]
+            left += self._waiting.take_all()
+            self._flights.clear()
+            self._waiting_bytes = 0
+            self._room.notify_all()
+        if left:
+            self._hooks.shipped(left, failure)
+
+    def statistics(self) -> ShipperStatistics:
+        """Return the counts of this process."""
+        with self._lock:
+            in_flight = len(self._flights)
+        counts = self._counts
+        return ShipperStatistics(
+            state=self._state(),
+            puts=counts.puts,
+            put_bytes=counts.put_bytes,
+            put_s=counts.put_s,
+            in_flight=in_flight,
+            waiting_bytes=self._waiting_bytes,
+            oldest_waiting_s=self.oldest_waiting_s,
+            failed_puts=counts.failed,
+            last_error=counts.last_error,
+        )
+
+    def _state(self) -> StoreLogState:
+        if self._failure is not None:
+            return "fenced"
+        if not self.in_use:
+            return "unused"
+        return "failing" if self._counts.failing else "ok"
