@@ -48,6 +48,7 @@ class Cleaner:
         self._kept: deque[KeptObject] = deque()
         self._keep_from = -(1 << 62)
         self._wake = trio.Event()
+        self._cleaning = trio.Lock()
         self._ended = False
 
     @property
@@ -75,9 +76,8 @@ class Cleaner:
             self._wake.set()
 
     def end(self) -> None:
-        """Delete every object of the running epoch: all is in files, and the process ends."""
+        """Let `clean` delete every object of the running epoch: all is in files, and it ends."""
         self._ended = True
-        self._wake.set()
 
     async def run(self) -> None:
         """Delete until cancelled."""
@@ -98,13 +98,14 @@ class Cleaner:
         Raises:
             StoreError: the rest is deleted later.
         """
-        while self._replayed and self._replayed[0].segment < self._keep_from:
-            await self._delete(self._replayed[0].path)
-            self._replayed.popleft()
-        while self._kept and self._may_go(self._kept[0]):
-            oldest = self._kept[0]
-            await self._delete(object_path(self._ingester_id, self._epoch, oldest.number))
-            self._kept.popleft()
+        async with self._cleaning:
+            while self._replayed and self._replayed[0].segment < self._keep_from:
+                await self._delete(self._replayed[0].path)
+                self._replayed.popleft()
+            while self._kept and self._may_go(self._kept[0]):
+                oldest = self._kept[0]
+                await self._delete(object_path(self._ingester_id, self._epoch, oldest.number))
+                self._kept.popleft()
 
     def _may_go(self, oldest: KeptObject) -> bool:
         if self._ended:
