@@ -28,7 +28,7 @@ from ingester.config.settings import (
     WalSettings,
 )
 from ingester.daemon import process as daemon
-from ingester.daemon.assembly import Found, Runtime
+from ingester.daemon.assembly import Found, Identified, Runtime
 from ingester.daemon.drain import Drain
 from ingester.daemon.shutdown import drain_and_stop
 from ingester.daemon.startup import log_settings
@@ -171,7 +171,7 @@ class _Life:
         claim = partial(claim_epoch, machine.store, settings.id, recovered.highest_epoch + 1, body)
         epoch = await trio.to_thread.run_sync(claim)
         writer = WriterIdentity(settings.id, "run", epoch)
-        found = Found(machine.store, "", writer, wal, recovered)
+        found = Found(Identified(machine.store, "", writer), wal, recovered, [])
         runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
         carried.append(runtime)
         return runtime

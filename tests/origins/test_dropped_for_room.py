@@ -11,7 +11,7 @@ import trio.testing
 from prometheus_client import CollectorRegistry
 
 from ingester.config.settings import MemorySettings, Settings
-from ingester.daemon.assembly import Found, Runtime
+from ingester.daemon.assembly import Found, Identified, Runtime
 from ingester.daemon.startup import log_settings
 from ingester.errors import Refused
 from ingester.observability.metrics import Metrics
@@ -37,7 +37,7 @@ def with_replication(
         recovered = await log.recover()
         store = LocalStore(folder / "store")
         writer = WriterIdentity("d", "run", 1)
-        found = Found(store, "", writer, log, recovered)
+        found = Found(Identified(store, "", writer), log, recovered, [])
         parts = Runtime(settings, found, Metrics(CollectorRegistry())).replication
         replication = parts.service
         assert (await replication.take(ASKS)).first

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from ingester.config.settings import ManifestSettings, PersistSettings, Settings, WalSettings
 from ingester.daemon import process
-from ingester.daemon.assembly import Found, Runtime
+from ingester.daemon.assembly import Found, Identified, Runtime
 from ingester.daemon.startup import log_settings
 from ingester.errors import StoreUnreachable
 from ingester.observability.metrics import Metrics
@@ -93,7 +93,8 @@ async def running(folder: Path, store: ObjectStore, name: str) -> AsyncIterator[
     log = Log(folder / name / "wal", log_settings(settings), disk=disk)
     recovered = await log.recover()
     epoch = await trio.to_thread.run_sync(claim_epoch, store, name, 1, {"incarnation": "run"})
-    found = Found(store, "", WriterIdentity(name, "run", epoch), log, recovered)
+    identity = Identified(store, "", WriterIdentity(name, "run", epoch))
+    found = Found(identity, log, recovered, [])
     runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
     write = runtime.write
     async with trio.open_nursery() as workers:
