@@ -65,6 +65,7 @@ from ingester.observability.status import (
     Memory,
     Reason,
     SecurityStatus,
+    StoreLogStatus,
     StoreState,
 )
 from ingester.observability.status_lists import TOP, PageRequest, StatusPage, page_of, top_of
@@ -210,6 +211,9 @@ class StatusPublisher:
             superseded=self._probe.superseded,
             stalled_s=self._loop.late_s,
             segment_bytes=self._settings.wal.segment_bytes,
+            store_log=StoreLogStatus(
+                ack=self._settings.default_ack, disk=self._settings.wal.disk == "on"
+            ),
         )
 
     def _identity(self, runtime: Runtime | None) -> Identity:

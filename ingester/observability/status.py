@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from ingester.config.settings import Level
 from ingester.observability.log_levels import LogLevelStatus
 from ingester.observability.logs import Problem
 from ingester.reports.pushes import (
@@ -26,7 +27,6 @@ DrainState = Literal["none", "draining", "drained"]
 Severity = Literal["warning", "critical"]
 Reached = Literal["ok", "away", "unknown"]
 StoreLogState = Literal["unused", "ok", "failing", "fenced"]
-AckLevel = Literal["disk", "store"]
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,7 +292,7 @@ class LostOperations(msgspec.Struct, frozen=True, kw_only=True):
 class StoreLogStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The log in the object store. Counts are since the start."""
 
-    ack: AckLevel = "disk"
+    ack: Level = "disk"
     """The daemon's level of acknowledgements; namespaces and tables may have their own."""
     disk: bool = True
     """Whether there is a log on local disk (``wal.disk``)."""

@@ -15,7 +15,7 @@ from pathlib import Path
 MANIFESTS = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
 RENDERED = MANIFESTS / "rendered"
 HAPROXY = MANIFESTS.parent / "haproxy"
-OVERLAYS = ("laptop", "s3", "production", "exposed", "scaled-in")
+OVERLAYS = ("laptop", "s3", "production", "exposed", "diskless", "scaled-in")
 
 
 def digest() -> str:

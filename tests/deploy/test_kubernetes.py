@@ -23,7 +23,8 @@ from tests.drivers.secured import Secured
 
 Json = dict[str, Any]
 MARGIN_S = 30.0
-SECURED = ("production", "exposed", "scaled-in")
+SECURED = ("production", "exposed", "diskless", "scaled-in")
+WITH_VOLUMES = tuple(each for each in OVERLAYS if each != "diskless")
 PROXIED = ("exposed",)
 """Overlays with HAProxy in the daemon's pod."""
 
@@ -162,14 +163,41 @@ def test_ports_probes_and_selectors_fit_each_other(overlay: str) -> None:
         assert monitor["spec"]["endpoints"][0]["port"] in ports
 
 
-def test_volumes_outlive_pods_and_every_mount_has_one(overlay: str) -> None:
+def test_every_mount_has_a_volume(overlay: str) -> None:
     (stateful,) = of_kind(overlay, "StatefulSet")
-    claims = [each["metadata"]["name"] for each in stateful["spec"]["volumeClaimTemplates"]]
-    kept = stateful["spec"]["persistentVolumeClaimRetentionPolicy"]
-    assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    claims = [each["metadata"]["name"] for each in stateful["spec"].get("volumeClaimTemplates", [])]
     volumes = {each["name"] for each in pod(overlay).get("volumes", [])} | set(claims)
     for container in containers(overlay):
         assert {each["name"] for each in container["volumeMounts"]} <= volumes
+
+
+@pytest.mark.parametrize("overlay", WITH_VOLUMES)
+def test_a_volume_with_a_log_outlives_its_pod(overlay: str) -> None:
+    (stateful,) = of_kind(overlay, "StatefulSet")
+    kept = stateful["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert kept == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert settings(overlay).wal.disk == "on"
+
+
+def test_diskless_pods_have_scratch_space_only_and_acknowledge_at_the_store() -> None:
+    (stateful,) = of_kind("diskless", "StatefulSet")
+    assert not {"volumeClaimTemplates", "persistentVolumeClaimRetentionPolicy"} & set(
+        stateful["spec"]
+    )
+    kept = {each["name"]: set(each) - {"name"} for each in pod("diskless")["volumes"]}
+    assert {kind for kinds in kept.values() for kind in kinds} == {"emptyDir", "secret"}
+    (data,) = [each for each in pod("diskless")["volumes"] if each["name"] == "data"]
+    assert data["emptyDir"]["sizeLimit"]
+    found = settings("diskless")
+    assert (found.wal.disk, found.default_ack) == ("off", "store")
+    # The id is the pod's name, which its replacement has too.
+    assert found.id == "ingester-0"
+    # All else is production's.
+    (with_volumes,) = of_kind("production", "StatefulSet")
+    for name in ("replicas", "podManagementPolicy", "serviceName"):
+        assert stateful["spec"][name] == with_volumes["spec"][name]
+    own = {"INGESTER_WAL__DISK": "off"}
+    assert variables("diskless") == variables("production") | own
 
 
 def test_no_container_may_do_more_than_it_needs(overlay: str) -> None:
