@@ -301,6 +301,11 @@ class Log:
         return self._segments.open_number
 
     @property
+    def next_seq(self) -> int:
+        """The next operation's sequence. While no group is being written."""
+        return self._segments.next_seq
+
+    @property
     def pending(self) -> int:
         """The number of entries and drafts in no group."""
         return len(self._groups.queue.pending)

@@ -47,7 +47,7 @@ from ingester.write.opening import WriteHooks, open_write
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore, WatchedStore
 from persist.table import TableKey
-from wal import Log, RecordKind, Recovered
+from wal import Entry, Log, RecordKind, Recovered
 from wal.objects import DiskOnly
 
 if TYPE_CHECKING:
@@ -262,6 +262,17 @@ class Runtime:
             for table in self.tables.tree.tables.values()
             if table.rows and not table.route.ships
         )
+
+    def carry(self) -> Carried:
+        """Return the records of a new log segment; the store log repeats them, too."""
+        records = self.carried_records()
+        shipper = self.store_log.shipper
+        if shipper.in_use and records:
+            entries = [Entry(kind, parts) for kind, parts in records]
+            for entry in entries:
+                entry.seq, entry.segment = self.wal.next_seq, self.wal.open_segment
+            shipper.submit(entries)
+        return records
 
     def carried_records(self) -> Carried:
         """Return what a new log segment repeats of the older ones: the origins."""

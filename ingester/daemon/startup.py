@@ -118,7 +118,7 @@ async def assemble(
     runtime: Runtime | None = None
 
     def carry() -> Carried:
-        return () if runtime is None else runtime.carried_records()
+        return () if runtime is None else runtime.carry()
 
     diskless = settings.wal.disk == "off"
     if diskless:

@@ -206,6 +206,7 @@ class TransactionCommit:
         ]
         if not new:
             return None
+        self._operation_log.check_room([each.table.route for each in new], 0)
         transaction = await self._log(new, origin, sequence, content)
         self._on_logged(transaction)
         return transaction

@@ -170,8 +170,9 @@ class Shipper:
 
     @property
     def in_use(self) -> bool:
-        """Whether this epoch has shipped, or is about to."""
-        return self._next_number > 1 or bool(self._raised) or self._limits.everything
+        """Whether this epoch ships, or is about to."""
+        begun = self._next_number > 1 or bool(self._raised) or self._limits.everything
+        return begun and self._token is not None
 
     # The thread that writes the log
 

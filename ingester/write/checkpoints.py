@@ -116,6 +116,7 @@ class CheckpointCalls:
         checkpoint = fitted(table, path.checkpoints, checkpoint)
         rows = TableRows(self._schema(table), table.definition.spec_id)
         operation = make_operation(rows, checkpoint=checkpoint)
+        path.log.check_room((table.route,), operation.nbytes)
         if (refusal := path.admission.enter(operation.nbytes, table.use)) is not None:
             path.relieve(refusal)
             raise refusal

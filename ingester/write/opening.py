@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
 
+NO_DISK_BYTES = 1 << 62
+"""The room of a log that keeps nothing on disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class WriteHooks:
     """Functions of other rooms that writes call."""
@@ -75,9 +79,15 @@ def open_write(shared: Shared, tables: TableParts, hooks: WriteHooks) -> WritePa
     settings, wal, writer, metrics = shared.settings, shared.wal, shared.writer, shared.metrics
     tree = tables.tree
     log = OperationLog(wal, tree, epoch=writer.epoch, relief=hooks.relief, on_group=hooks.on_group)
+    log.shipper = shared.store_log.shipper
+    has_disk = settings.wal.disk == "on"
     admission = AdmissionControl(
         shared.ledger,
-        DiskRoom(settings.data_dir, settings.wal.segment_bytes, lambda: wal.certain_bytes),
+        DiskRoom(
+            settings.data_dir,
+            settings.wal.segment_bytes,
+            lambda: wal.certain_bytes if has_disk else NO_DISK_BYTES,
+        ),
         QueueRoom(hooks.queued_bytes, settings.persist.queue_bytes),
         shared.namespaces,
     )

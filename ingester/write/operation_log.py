@@ -7,16 +7,17 @@ it catch up first. Whatever cannot be applied was refused before it came here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from ingester.dml.operation import Operation, Transaction
 from ingester.errors import DiskFull, FencedOff, IngesterError, InternalFailure, Stopping
+from ingester.store_log.shipper import Shipper
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import DISK_RETRY_S, Relief
-from wal import Draft, Entry, Log, LogClosed, LogFull, OutcomeUnknown
+from wal import Draft, Entry, Log, LogClosed, LogFull, OutcomeUnknown, Route
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
@@ -57,6 +58,8 @@ class OperationLog:
         self._epoch = epoch
         self._relief = relief
         self._on_group = on_group
+        self.shipper: Shipper | None = None
+        """Bounds what waits for the store."""
         self._loop = trio.lowlevel.current_trio_token()
 
     def append(self, acknowledgement: Acknowledgement) -> None:
@@ -78,6 +81,26 @@ class OperationLog:
         when_stored = acknowledgement.answered_when_stored
         entry.on_stored = acknowledgement.stored if when_stored else None
         return entry
+
+    def wait_for_room(self, route: Route, nbytes: int) -> None:
+        """Return when a table's operation of this size may wait for the store. In any thread but
+        the loop's.
+
+        Raises:
+            StoreUnreachable: there is no room.
+        """
+        if route.ships and self.shipper is not None:
+            self.shipper.wait_for_room(nbytes)
+
+    def check_room(self, routes: Iterable[Route], nbytes: int) -> None:
+        """Check as :meth:`wait_for_room`, without waiting.
+
+        Raises:
+            StoreUnreachable: there is no room.
+        """
+        shipper = self.shipper
+        if shipper is not None and shipper.is_full(nbytes) and any(r.ships for r in routes):
+            raise shipper.refusal()
 
     def append_transaction(self, transaction: Transaction, answer: Done) -> None:
         """Queue a transaction for the next group commit; answered as one operation is."""

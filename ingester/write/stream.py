@@ -115,15 +115,18 @@ class WriteStream:
     def admit(self, nbytes: int, sequence: int | None) -> int:
         """Admit the next batch; return the bytes that count until it is applied or refused.
 
-        Any thread. A batch that is known to be written costs nothing and is always admitted.
+        Any thread but the loop's: it may wait for the store. A batch that is known to be written
+        costs nothing and is always admitted.
 
         Raises:
             IngesterError: why it is refused; it ends the stream.
         """
         if self._is_known(sequence):
             nbytes = 0
-        elif (refusal := self._path.admission.enter(nbytes, self.use)) is not None:
-            raise refusal
+        else:
+            self._path.log.wait_for_room(self.plan.table.route, nbytes)
+            if (refusal := self._path.admission.enter(nbytes, self.use)) is not None:
+                raise refusal
         if self._latch is not None:
             try:
                 self._latch.enter()
