@@ -32,10 +32,9 @@ class Cost:
     what: str
     requests: Counter[str]
 
-    @property
-    def dollars(self) -> float:
+    def dollars(self, prices: Prices) -> float:
         """The price of the requests."""
-        return Prices().of(self.requests)
+        return prices.of(self.requests)
 
 
 def count_requests() -> list[Cost]:

@@ -51,10 +51,9 @@ class Contention:
         """Requests per commit."""
         return self.requests.total() / max(1, len(self.commits_s))
 
-    @property
-    def dollars_each(self) -> float:
+    def dollars_each(self, prices: Prices) -> float:
         """The price of the requests per commit."""
-        return Prices().of(self.requests) / max(1, len(self.commits_s))
+        return prices.of(self.requests) / max(1, len(self.commits_s))
 
     @property
     def rate(self) -> float:

@@ -11,13 +11,17 @@ from matplotlib.figure import Figure
 from tests.bench.report import Cell, Table
 from tests.simulation.costs import Cost
 from tests.simulation.daemons import Contention
+from tests.simulation.store import Prices
 
+DEFAULT_PRICES = Prices()
 MONTH_S = 30 * 86_400.0
 LATE_S = 60.0
 """A longer commit delays the release of memory and of log segments."""
 
 
-def contention_table(name: str, title: str, found: Sequence[Contention]) -> Table:
+def contention_table(
+    name: str, title: str, found: Sequence[Contention], prices: Prices = DEFAULT_PRICES
+) -> Table:
     """One row for each number of daemons."""
     table = Table(
         name,
@@ -31,7 +35,7 @@ def contention_table(name: str, title: str, found: Sequence[Contention]) -> Tabl
             "commits/s": f"{each.rate:.2f}",
             "attempts": f"{each.attempts:.1f}",
             "requests": f"{each.requests_each:.0f}",
-            "$/1,000 commits": f"{1000 * each.dollars_each:.3f}",
+            "$/1,000 commits": f"{1000 * each.dollars_each(prices):.3f}",
             "median s": f"{each.quantile(0.5):.2f}",
             "99th s": f"{each.quantile(0.99):.2f}",
             "longest s": f"{max(each.commits_s):.2f}",
@@ -40,7 +44,7 @@ def contention_table(name: str, title: str, found: Sequence[Contention]) -> Tabl
     return table
 
 
-def cost_table(costs: Sequence[Cost]) -> Table:
+def cost_table(costs: Sequence[Cost], prices: Prices) -> Table:
     """A table of requests other than commits, by the code that makes them."""
     columns = ["what", "GET", "PUT", "LIST", "$/month at one a second"]
     table = Table("requests", "Requests of one table's manifest, counted", columns)
@@ -52,7 +56,7 @@ def cost_table(costs: Sequence[Cost]) -> Table:
                 "GET": requests["get"],
                 "PUT": requests.total() - requests["get"] - requests["list"],
                 "LIST": requests["list"],
-                "$/month at one a second": f"{each.dollars * MONTH_S:.2f}",
+                "$/month at one a second": f"{each.dollars(prices) * MONTH_S:.2f}",
             }
         )
     return table

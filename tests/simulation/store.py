@@ -45,12 +45,13 @@ class Prices:
     writes: float = 0.005
     """PUT, conditional or not, and LIST."""
     reads: float = 0.0004
-    """GET and HEAD."""
+    """GET and HEAD. A DELETE costs nothing."""
 
     def of(self, requests: Counter[str]) -> float:
         """The price of these requests."""
         reads = requests["get"]
-        return (self.writes * (requests.total() - reads) + self.reads * reads) / 1000
+        writes = requests.total() - reads - requests["delete"]
+        return (self.writes * writes + self.reads * reads) / 1000
 
 
 class SimulatedStore(MemoryStore):
@@ -107,6 +108,9 @@ class SimulatedStore(MemoryStore):
             if number % _LISTED_AT_ONCE == 0:
                 self._take("list", self.latencies.list_s, lambda: None)
             yield info
+
+    def delete(self, path: str) -> None:
+        self._take("delete", self.latencies.put_s, lambda: MemoryStore.delete(self, path))
 
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self._seconds())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from tests.simulation.clock import Clock
 from tests.simulation.costs import count_requests
 from tests.simulation.daemons import Committer, Contention, a_table, at_once, spread
 from tests.simulation.report import contention_table, where_it_ends
-from tests.simulation.store import Latencies, SimulatedStore
+from tests.simulation.store import Latencies, Prices, SimulatedStore
+from tests.simulation.store_log import Writing, count_log_requests, log_table
 
 COMMITS = 8
 
@@ -105,3 +107,17 @@ def test_a_refresh_costs_two_reads_and_a_lone_commit_two_writes() -> None:
     assert dict(costs["look, nothing new"]) == {"get": 2}
     alone = costs["commit, alone"]
     assert (alone["put"], alone["create"], alone.total()) == (1, 1, 3)
+
+
+def test_a_log_object_is_made_at_most_once_per_interval_and_never_while_nobody_writes() -> None:
+    busy = count_log_requests(Writing("all the time", 0.03, 30.0), 0.1)
+    calm = count_log_requests(Writing("once a second", 1.0, 60.0), 0.1)
+    idle = count_log_requests(Writing("never", math.inf, 60.0), 0.1)
+    assert 290 <= busy.requests["create"] <= 301
+    assert 59 <= calm.requests["create"] <= 61
+    assert not idle.requests
+    # Deleted after their rows are in files, one by one, and nothing is listed or read for it.
+    assert calm.requests["delete"] > 40
+    assert busy.requests.total() == busy.requests["create"] + busy.requests["delete"]
+    assert busy.month(Prices(writes=0.01)) == 2 * busy.month(Prices(writes=0.005))
+    assert len(log_table([busy, calm, idle], Prices()).text().splitlines()) == 7
