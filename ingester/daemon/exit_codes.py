@@ -22,8 +22,12 @@ _DAMAGE = (LogDamaged, ObjectDamaged, LogTooNew, DamagedRecord, LogWithoutTable,
 _SETUP = (DirectoryLocked, StoreError, ListenError, LogError, OSError, ValueError)
 
 
-def exit_code(error: BaseException, data_dir: Path) -> int:
-    """Return the code of the first cause that has one, and log it."""
+def exit_code(error: BaseException, data_dir: Path | None) -> int:
+    """Return the code of the first cause that has one, and log it.
+
+    Args:
+        data_dir: None if the daemon has no log there.
+    """
     causes = _leaves(error)
     for kinds, code, event, runbook in (
         ((Fenced,), EXIT_FENCED, "fenced", "fenced"),
@@ -43,7 +47,9 @@ def exit_code(error: BaseException, data_dir: Path) -> int:
     return EXIT_FAILED
 
 
-def _after_fencing(data_dir: Path) -> str:
+def _after_fencing(data_dir: Path | None) -> str:
+    if data_dir is None:
+        return "do not restart it while the other process runs, which has all that it acknowledged"
     return (
         "do not restart it while the other process runs; its unflushed rows are in its log, and"
         f" ingester wal adopt {data_dir.absolute()} commits them, even while the other one runs"

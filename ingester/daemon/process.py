@@ -109,7 +109,8 @@ def serve(settings: Settings, on_ready: Ready, reread: Callable[[], Settings] | 
                 strict_exception_groups=True,
             )
     except BaseException as exc:
-        code = exit_code(exc, settings.data_dir)
+        has_log = settings.wal.disk == "on"
+        code = exit_code(exc, settings.data_dir if has_log else None)
         # All calls are answered on the loop; their threads still have to send the answers.
         time.sleep(LAST_ANSWERS_S)
         return code
