@@ -39,7 +39,7 @@ from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
 from ingester.sql.opening import open_sql
 from ingester.store_log.fencing import FencedEpoch
-from ingester.store_log.opening import open_store_log
+from ingester.store_log.opening import Left, open_store_log
 from ingester.store_log.shipper import ShipHooks
 from ingester.tables.commits import CommitHooks
 from ingester.tables.opening import Shared, TableHooks, open_tables
@@ -142,7 +142,11 @@ class Runtime:
         self.namespaces = Namespaces(settings.quotas, metrics.quota_refused)
         self.traces = open_traces(settings.tracing, self.writer)
         self.store_log = open_store_log(
-            self.store, self.writer, settings, found.ended, self._ship_hooks()
+            self.store,
+            self.writer,
+            settings,
+            Left(found.ended, found.recovered.segments),
+            self._ship_hooks(),
         )
         self.store_log.lost.extend(found.lost())
         shared = Shared(

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import structlog
 import trio
 
-from ingester.store_log.reading import ObjectToRead
+from ingester.store_log.reading import LeftObject
 from persist.store import ObjectStore, StoreError
 from wal.objects import object_path
 
@@ -44,7 +44,7 @@ class Cleaner:
         self._store = store
         self._ingester_id = ingester_id
         self._epoch = epoch
-        self._replayed: deque[ObjectToRead] = deque()
+        self._left: list[LeftObject] = []
         self._kept: deque[KeptObject] = deque()
         self._keep_from = -(1 << 62)
         self._wake = trio.Event()
@@ -54,16 +54,16 @@ class Cleaner:
     @property
     def objects(self) -> int:
         """The number of objects with acknowledged operations."""
-        return len(self._kept) + len(self._replayed)
+        return len(self._kept) + len(self._left)
 
     @property
     def nbytes(self) -> int:
         """The bytes of the running epoch's objects."""
         return sum(each.nbytes for each in self._kept)
 
-    def note_replayed(self, objects: list[ObjectToRead]) -> None:
-        """Take over the objects of ended epochs, which are being replayed."""
-        self._replayed.extend(objects)
+    def note_left(self, objects: list[LeftObject]) -> None:
+        """Take over the objects of earlier epochs, oldest first."""
+        self._left.extend(objects)
 
     def note_acknowledged(self, made: KeptObject) -> None:
         """Take over an object of the running epoch, in the order of numbers."""
@@ -99,9 +99,9 @@ class Cleaner:
             StoreError: the rest is deleted later.
         """
         async with self._cleaning:
-            while self._replayed and self._replayed[0].segment < self._keep_from:
-                await self._delete(self._replayed[0].path)
-                self._replayed.popleft()
+            for each in [each for each in self._left if each.segment < self._keep_from]:
+                await self._delete(each.path)
+                self._left.remove(each)
             while self._kept and self._may_go(self._kept[0]):
                 oldest = self._kept[0]
                 await self._delete(object_path(self._ingester_id, self._epoch, oldest.number))

@@ -56,6 +56,10 @@ class FencedEpoch(NamedTuple):
     """Objects behind the fence; nothing in them was acknowledged."""
     disk_only: tuple[DiskOnly, ...]
     """What was acknowledged on its disk only, by its newest object."""
+    last_seq: int
+    """The newest operation in its newest objects."""
+    on_disk: bool
+    """Whether its operations were synced to its disk before they were shipped."""
 
     def path(self, number: int) -> str:
         """The path of one of its objects."""
@@ -99,7 +103,7 @@ def fence_epoch(store: ObjectStore, epoch: int, by: WriterIdentity) -> FencedEpo
             if found.missing is not None:
                 path = object_path(by.ingester_id, epoch, found.missing)
                 raise ObjectDamaged(path, 0, "a log object", "none")
-            return FencedEpoch(by.ingester_id, epoch, found.numbers, found.behind, found.disk_only)
+            return FencedEpoch(by.ingester_id, epoch, *found[:-1])
         path = object_path(by.ingester_id, epoch, found)
         note = ObjectNote(fenced_by=FencedBy(by.epoch, by.incarnation))
         identity = LogIdentity(by.ingester_id, by.incarnation, epoch)
@@ -124,6 +128,8 @@ class Ended(NamedTuple):
     numbers: tuple[int, ...]
     behind: tuple[int, ...]
     disk_only: tuple[DiskOnly, ...]
+    last_seq: int
+    on_disk: bool
     missing: int | None
     """A number that must exist and does not."""
 
@@ -148,8 +154,11 @@ def judge(numbers: list[int], read: Callable[[int], LogObject]) -> Ended | int:
     data = tuple(n for n in settled if n >= first)
     missing = next((n for n in range(first, fence) if n not in set(data)), None)
     behind = tuple(n for n in unsure if n > fence and read(n).note.fenced_by is None)
-    said = read(data[-1]).note.disk_only if data else ()
-    return Ended(data, behind, said, missing)
+    if not data:
+        return Ended((), behind, (), 0, False, missing)
+    last_seq = max(read(n).last_seq for n in data if n == data[-1] or n > acknowledged)
+    said = read(data[-1]).note
+    return Ended(data, behind, said.disk_only, last_seq, said.on_disk, missing)
 
 
 def _is_data(number: int, read: Callable[[int], LogObject]) -> bool:

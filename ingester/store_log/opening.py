@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ingester.config.settings import Settings
 from ingester.observability.status import LostOperations, StoreLogStatus
 from ingester.store_log.cleaner import Cleaner
 from ingester.store_log.fencing import FencedEpoch
-from ingester.store_log.reading import ObjectToRead, objects_to_read
+from ingester.store_log.reading import LeftObject, left_objects
 from ingester.store_log.shipper import ShipHooks, ShipLimits, Shipper
 from persist.manifest import WriterIdentity
 from persist.store import ObjectStore
+from wal import SegmentFacts
 
 WAITING_BYTES = 128 << 20
 MEMORY_PART = 4
 """At most this part of the daemon's memory waits for the store."""
+
+
+class Left(NamedTuple):
+    """What earlier epochs left behind."""
+
+    ended: list[FencedEpoch]
+    """Their logs in the store."""
+    segments: Sequence[SegmentFacts]
+    """The log on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +36,7 @@ class StoreLogParts:
 
     shipper: Shipper
     cleaner: Cleaner
-    to_read: list[ObjectToRead]
+    to_read: list[LeftObject]
     """The objects of earlier epochs, which replay reads."""
     lost: list[LostOperations]
     """What earlier epochs acknowledged on disks that are not here."""
@@ -52,23 +64,25 @@ def open_store_log(
     store: ObjectStore,
     writer: WriterIdentity,
     settings: Settings,
-    ended: list[FencedEpoch],
+    left: Left,
     hooks: ShipHooks,
 ) -> StoreLogParts:
     """Return the parts of an epoch that has shipped nothing.
 
     Args:
-        ended: the earlier epochs.
+        left: what earlier epochs left behind.
         hooks: ``acknowledged`` is replaced by the cleaner's.
     """
     cleaner = Cleaner(store, writer.ingester_id, writer.epoch)
-    to_read = objects_to_read(ended)
-    cleaner.note_replayed(to_read)
+    objects = left_objects(left.ended, left.segments)
+    cleaner.note_left(objects)
+    to_read = [each for each in objects if each.segment < 0]
     shipping = settings.wal.store
     limits = ShipLimits(
         shipping.interval,
         shipping.max_bytes,
         min(WAITING_BYTES, settings.memory.limit // MEMORY_PART),
         everything=settings.wal.disk == "off",
+        on_disk=settings.wal.disk == "on" and settings.wal.fsync == "commit",
     )
     return StoreLogParts(Shipper(store, writer, limits, hooks), cleaner, to_read, [], settings)

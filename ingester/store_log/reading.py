@@ -7,7 +7,7 @@ Each object is checked as a whole, like a segment on disk. At most ``AHEAD`` req
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -27,22 +27,44 @@ READ_RETRY = StoreRetry(first_s=0.2, cap_s=5.0)
 _CONTROLS = (RecordKind.ORIGINS, RecordKind.OPENED)
 
 
-class ObjectToRead(NamedTuple):
-    """A log object, and the number that stands for its segment in replayed records."""
+class LeftObject(NamedTuple):
+    """A log object that an earlier epoch left behind."""
 
     path: str
     epoch: int
     segment: int
+    """Below 0: it is to be read, and this stands for its segment in replayed records. Else the
+    newest segment on disk that has its operations."""
 
 
-def objects_to_read(epochs: Sequence[FencedEpoch]) -> list[ObjectToRead]:
-    """All objects with acknowledged operations, oldest first, numbered -K to -1.
+def left_objects(
+    epochs: Sequence[FencedEpoch], segments: Sequence[SegmentFacts]
+) -> list[LeftObject]:
+    """All objects with acknowledged operations, oldest first.
 
-    The numbers lie below those of all segments on disk, so that no segment is deleted before them.
+    Those to be read are numbered -K to -1, below all segments on disk, so that no segment is
+    deleted before them. The others belong to an epoch whose log is on disk and has all of them.
     """
-    paths = [(epoch.path(number), epoch.epoch) for epoch in epochs for number in epoch.numbers]
-    first = -len(paths)
-    return [ObjectToRead(path, epoch, first + at) for at, (path, epoch) in enumerate(paths)]
+    on_disk: dict[int, SegmentFacts] = {}
+    for facts in segments:
+        on_disk[facts.epoch] = facts
+    found = []
+    left = sum(len(epoch.numbers) for epoch in epochs if not _is_on_disk(epoch, on_disk))
+    for epoch in epochs:
+        for number in epoch.numbers:
+            if _is_on_disk(epoch, on_disk):
+                segment = on_disk[epoch.epoch].number
+            else:
+                segment, left = -left, left - 1
+            found.append(LeftObject(epoch.path(number), epoch.epoch, segment))
+    return found
+
+
+def _is_on_disk(epoch: FencedEpoch, newest: Mapping[int, SegmentFacts]) -> bool:
+    """Whether the log on disk has all of an epoch's objects: it was synced before each."""
+    facts = newest.get(epoch.epoch)
+    # A folder restored from a backup may end earlier.
+    return facts is not None and epoch.on_disk and epoch.last_seq <= facts.last_seq
 
 
 class ObjectCursor:
@@ -56,7 +78,7 @@ class ObjectCursor:
     def __init__(
         self,
         store: ObjectStore,
-        objects: Sequence[ObjectToRead],
+        objects: Sequence[LeftObject],
         local: Sequence[SegmentFacts],
         allocate: Callable[[int], WriteableBuffer],
     ) -> None:
@@ -65,7 +87,7 @@ class ObjectCursor:
         self._local = [facts for facts in local if facts.operations]
         self._epochs = {facts.epoch for facts in local}
         self._allocate = allocate
-        self._ahead: deque[tuple[ObjectToRead, Future[bytes]]] = deque()
+        self._ahead: deque[tuple[LeftObject, Future[bytes]]] = deque()
         self._threads: ThreadPoolExecutor | None = None
         self._object_bytes = 0
 
@@ -106,7 +128,7 @@ class ObjectCursor:
         fitting = AHEAD_BYTES // self._object_bytes if self._object_bytes else 2
         return max(1, min(AHEAD, fitting))
 
-    def _records(self, read: ObjectToRead, content: LogObject) -> Iterator[Record]:
+    def _records(self, read: LeftObject, content: LogObject) -> Iterator[Record]:
         for offset, header, payload in content.records:
             if header.kind in _CONTROLS and read.epoch in self._epochs:
                 continue  # the log on disk says the same, and more
@@ -134,7 +156,7 @@ class ObjectCursor:
 
 def cursors(
     store: ObjectStore,
-    objects: Sequence[ObjectToRead],
+    objects: Sequence[LeftObject],
     local: Sequence[SegmentFacts],
     allocate: Callable[[int], WriteableBuffer],
 ) -> dict[int, ObjectCursor]:

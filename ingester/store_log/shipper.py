@@ -69,6 +69,8 @@ class ShipLimits:
     waiting_bytes: int = 128 << 20
     everything: bool = False
     """Whether all operations ship: the log has no disk."""
+    on_disk: bool = False
+    """Whether the log is synced before operations are submitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +334,11 @@ class Shipper:
         """Create an object, and acknowledge it with those before it."""
         opens = flight.number == 1
         controls = self._hooks.controls() if opens else ()
-        note = ObjectNote(acknowledged=flight.acknowledged, disk_only=self._hooks.disk_only())
+        note = ObjectNote(
+            acknowledged=flight.acknowledged,
+            on_disk=self._limits.on_disk,
+            disk_only=self._hooks.disk_only(),
+        )
         identity = LogIdentity(
             self._writer.ingester_id, self._writer.incarnation, self._writer.epoch
         )
