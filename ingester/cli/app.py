@@ -12,7 +12,16 @@ import typer
 
 from ingester import __version__
 
-from .command_options import ENDPOINT, Config, Endpoint, Insecure, Json, asks_daemon
+from .command_options import (
+    ENDPOINT,
+    Ack,
+    Config,
+    Endpoint,
+    Insecure,
+    Json,
+    ack_level,
+    asks_daemon,
+)
 from .daemon_commands import drain, log_level, persist, status
 from .data_commands import checkpoints, create, follow, query, tables, tail, write
 from .exits import USAGE, CommandFailed, end_on_signals, signals_so_far
@@ -261,6 +270,7 @@ def postgres(
     resume: Annotated[
         bool, typer.Option("--resume", help="Read on after a stop because the server crashed.")
     ] = False,
+    ack: Ack = None,
     check: Annotated[
         bool,
         typer.Option("--check", help="Only report which tables can be replicated. Read-only."),
@@ -288,6 +298,7 @@ def postgres(
         "resync": resync or [],
         "resync_all": resync_all,
         "resume": resume,
+        "ack": ack_level(ack),
     }
     run_postgres(dsn, namespace, options, None if check else endpoint, json, stopped)
 

@@ -9,11 +9,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
 from ingester.config.sources import endpoint as default_endpoint
+
+from .exits import USAGE, CommandFailed
 
 ENDPOINT = default_endpoint()
 
@@ -66,6 +68,15 @@ Insecure = Annotated[
     bool,
     typer.Option("--insecure", help="Allow addresses beyond the loopback without TLS and tokens."),
 ]
+Ack = Annotated[
+    str | None,
+    typer.Option(
+        "--ack",
+        metavar="disk|store",
+        help="When a batch is acknowledged: on the daemon's disk, or in object storage, where it"
+        " survives the loss of the machine. Default: the table's level.",
+    ),
+]
 Filter = Annotated[
     str | None, typer.Option("--filter", help="Rows to keep, such as \"host = 'h1' and v > 3\".")
 ]
@@ -106,6 +117,18 @@ _CONNECTION = {
 }
 _given: ContextVar[Mapping[str, str | None]] = ContextVar("connection options")
 Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def ack_level(text: str | None) -> Literal["disk", "store"] | None:
+    """The level of ``--ack``.
+
+    Raises:
+        CommandFailed: It is none.
+    """
+    match text:
+        case None | "disk" | "store":
+            return text
+    raise CommandFailed(f"--ack {text!r} is neither disk nor store", USAGE)
 
 
 def asks_daemon(command: Command) -> Command:

@@ -9,6 +9,7 @@ import typer
 
 from .command_options import (
     ENDPOINT,
+    Ack,
     AllowMissing,
     AsJsonLines,
     Config,
@@ -23,6 +24,7 @@ from .command_options import (
     SomeNamespace,
     SomeTable,
     TableName,
+    ack_level,
 )
 from .exits import USAGE, CommandFailed
 
@@ -103,6 +105,7 @@ def write(
     encoding: Encoding = None,
     escape: Escape = None,
     no_quotes: NoQuotes = False,
+    ack: Ack = None,
     retry_for: Annotated[
         str, typer.Option("--retry-for", help="How long to retry transient errors.")
     ] = "10s",
@@ -131,6 +134,7 @@ def write(
         origin=origin,
         first_sequence=first_sequence,
         skip_rows=skip_rows,
+        ack=ack_level(ack),
         # A repeated write may read a file that still grows.
         texts=text_options(
             column_types, delimiter, null, decimal_comma, encoding, escape, no_quotes
@@ -187,6 +191,15 @@ def create(
             " persist.max_age.",
         ),
     ] = None,
+    ack: Annotated[
+        str | None,
+        typer.Option(
+            "--ack",
+            metavar="disk|store",
+            help="When writes are acknowledged: on the daemon's disk, or in object storage."
+            " Default: the level of the namespace or the daemon.",
+        ),
+    ] = None,
     input_format: InputFormat = None,
     column_types: ColumnTypes = None,
     delimiter: Delimiter = None,
@@ -219,6 +232,7 @@ def create(
         timestamp_unit=timestamp_unit,
         publish=publish,
         max_age=max_age,
+        ack=ack_level(ack),
     )
     texts = text_options(column_types, delimiter, null, decimal_comma, encoding, escape, no_quotes)
     create_table(endpoint, arguments, texts, json)

@@ -108,6 +108,7 @@ def run_postgres(
             resync=frozenset(given["resync"]),
             resync_all=given["resync_all"],
             resume=given["resume"],
+            ack=given["ack"],
         )
         Names(options.renames)
         for name in options.tables:

@@ -13,15 +13,30 @@ and are lost with a daemon's disk meanwhile are an error that names them
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from ingester.client import Ack, Client, OriginState, Unreachable, Writer, WriteResult
+from ingester.client import Ack, AckLevel, Client, OriginState, Unreachable, Writer, WriteResult
 from ingester.client.cluster import merging
 
 from .exits import CommandFailed
 
 Sent = Callable[[Ack, int], None]
+
+
+class SentAs(NamedTuple):
+    """How rows are sent.
+
+    Attributes:
+        first: Number of the first row; by default one after the last known. If it is given,
+            unreachable daemons are not asked.
+        ack: Level of the acknowledgements; None for the table's.
+    """
+
+    origin: str | None = None
+    first: int | None = None
+    ack: AckLevel | None = None
 
 
 class RowSender:
@@ -39,21 +54,18 @@ class RowSender:
         client: Client,
         table: tuple[str, str],
         schema: pa.Schema,
-        origin: str | None,
-        first: int | None,
+        how: SentAs,
     ) -> None:
         """Ask the daemon for the origin's progress, if an origin is given.
-
-        Args:
-            first: Number of the first row; by default one after the last known. If it is given,
-                unreachable daemons are not asked.
 
         Raises:
             ClientError: The daemon did not answer.
         """
         self._client = client
         self._table = table
+        origin, first = how.origin, how.first
         self._origin = origin
+        self._ack = how.ack
         self._appends = first is None
         self._marks: tuple[int, ...] = ()
         self._missing: frozenset[str] = frozenset()
@@ -65,7 +77,7 @@ class RowSender:
         self.next_row = 1
         self.known_rows = 0
         if origin is None:
-            self._writer = client.writer(*table, schema)
+            self._writer = client.writer(*table, schema, ack=how.ack)
             return
         state = self._ask(origin)
         newest = max((*state.marks, state.memory_sequence or 0), default=0)
@@ -127,7 +139,12 @@ class RowSender:
         origin = self._origin
         assert origin is not None
         self._writer = self._client.writer(
-            *self._table, one_row.schema, origin=origin, first_sequence=number, numbers_rows=True
+            *self._table,
+            one_row.schema,
+            origin=origin,
+            first_sequence=number,
+            numbers_rows=True,
+            ack=self._ack,
         )
         ack = self._writer.write(one_row)
         sent(ack, 1)

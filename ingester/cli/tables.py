@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from ingester.client import NotFound, TableDescription
+from ingester.client import AckLevel, NotFound, TableDescription
 from ingester.config.units import format_duration, parse_duration
 
 from .connecting import connect
@@ -36,6 +36,7 @@ class TableArguments(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_unit: str
     publish: str | None
     max_age: str | None
+    ack: AckLevel | None
 
 
 def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_json: bool) -> None:
@@ -60,6 +61,7 @@ def create_table(endpoint: str, asked: TableArguments, texts: TextOptions, as_js
             timestamp_unit=units[asked.timestamp_unit],
             publish=_names(asked.publish),
             max_age_s=_seconds("--max-age", asked.max_age),
+            ack=asked.ack,
         )
     if as_json:
         print_json(found)
@@ -120,6 +122,8 @@ def _print_definition(found: TableDescription) -> None:
     if found.max_age_s is not None:
         age = format_duration(found.max_age_s)
         print_line(f"flushed after {age}, or persist.max_age if that is shorter")
+    if found.ack == "store":
+        print_line("acknowledged in object storage")
     if found.publish is not None:
         print_line(f"published in {', '.join(found.publish) or 'no open format'}")
 
@@ -137,6 +141,7 @@ def print_tables(endpoint: str, as_json: bool) -> None:
         print_json(found)
         return
     published = any(table.published for table in found)
+    at_store = any(table.ack == "store" for table in found)
     rows = [
         (
             table.namespace,
@@ -148,11 +153,13 @@ def print_tables(endpoint: str, as_json: bool) -> None:
             size(table.persisted.bytes),
             table.partition_by or [],
             *([] if not published else [_published(table)]),
+            *([] if not at_store else [table.ack]),
         )
         for table in found
     ]
     headings = ["namespace", "table", "version", "in buffer", "in files", "files", "size"]
-    print_table([*headings, "partitioned by", *(["published"] if published else [])], rows)
+    more = [*(["published"] if published else []), *(["ack"] if at_store else [])]
+    print_table([*headings, "partitioned by", *more], rows)
 
 
 def _published(table: TableDescription) -> str:

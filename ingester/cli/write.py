@@ -11,6 +11,7 @@ import msgspec
 
 from ingester.client import (
     Ack,
+    AckLevel,
     Client,
     ClientError,
     NotFound,
@@ -28,7 +29,7 @@ from .exits import USAGE, CommandFailed, say_failure
 from .input.files import InputFile, format_of, opened, source_of
 from .input.source import TextOptions, shown
 from .printing import print_json, print_line
-from .row_numbers import RowSender
+from .row_numbers import RowSender, SentAs
 
 
 class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +41,7 @@ class WriteArguments(msgspec.Struct, frozen=True, kw_only=True):
     origin: str | None
     first_sequence: int | None
     skip_rows: int
+    ack: AckLevel | None
     texts: TextOptions
 
 
@@ -122,7 +124,8 @@ def _send(
         table_schema = client.schema(sending.namespace, sending.table)
     with opened(result.file, kind, table_schema, sending.texts) as file:
         table = (sending.namespace, sending.table)
-        rows = RowSender(client, table, file.schema, sending.origin, sending.first_sequence)
+        how = SentAs(sending.origin, sending.first_sequence, sending.ack)
+        rows = RowSender(client, table, file.schema, how)
         result.first_row = rows.next_row
         try:
             _pump(rows, file, sending, (result, progress(result.file, file.rows)))
@@ -234,7 +237,9 @@ def _print_results(
             f"warning: origin {sending.origin!r}: all {rows:,} rows were known, so nothing was"
             " added. If these are new rows, use another --origin, or a higher --first-sequence"
         )
-    newest = next((d.acknowledged for d in reversed(done) if d.acknowledged.batches), WriteResult())
+    sent = [each.acknowledged for each in done if each.acknowledged.batches]
+    newest = sent[-1] if sent else WriteResult()
+    level = "store" if sent and all(each.ack == "store" for each in sent) else "disk"
     if as_json:
         facts = {
             "namespace": sending.namespace,
@@ -250,12 +255,15 @@ def _print_results(
                 for r in done
             ],
         }
-        total = msgspec.structs.replace(newest, rows=rows, batches=batches, duplicates=duplicates)
+        total = msgspec.structs.replace(
+            newest, rows=rows, batches=batches, duplicates=duplicates, ack=level
+        )
         print_json(facts | msgspec.structs.asdict(total))
         return
     again = f", {known:,} of these rows already known" if known else ""
+    where = " in object storage" if level == "store" else ""
     last = "" if newest.sequence is None else f"; sequence {newest.sequence}, epoch {newest.epoch}"
     print_line(
-        f"acknowledged {rows:,} rows in {batches:,} operations{again} "
+        f"acknowledged {rows:,} rows in {batches:,} operations{where}{again} "
         f"({seconds:.2f} s, {rows / max(seconds, 1e-9):,.0f} rows/s){last}"
     )

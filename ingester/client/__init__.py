@@ -71,6 +71,7 @@ from .sql_stream import SqlStream
 from .streams import QueryStream
 from .sync_stream import SyncAnswer, SyncColumn, SyncContent, SyncStream
 from .wire import (
+    AckLevel,
     BatchSource,
     Filter,
     OriginState,
@@ -88,6 +89,7 @@ __all__ = [
     "DEFAULT_ENDPOINT",
     "NEVER",
     "Ack",
+    "AckLevel",
     "BatchSource",
     "Checkpoint",
     "Client",

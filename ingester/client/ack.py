@@ -34,7 +34,7 @@ class Ack:
         return self._answer is not None or self._error is not None
 
     def result(self, timeout_s: float | None = None) -> WriteAnswer:
-        """Wait for the answer: the batch is on disk and visible.
+        """Wait for the answer: the batch is durable at the level ``ack``, and visible.
 
         Raises:
             ClientError: The batch was refused, or its outcome is unknown.
@@ -140,7 +140,7 @@ class Ack:
 def all_of(acks: Sequence[Ack], watch: Callable[[], float]) -> Ack:
     """One promise for several of one writer: the last answer, or the first error.
 
-    ``duplicate`` is true if all of them are.
+    ``duplicate`` is true if all of them are; ``ack`` is the lowest level.
     """
     whole = Ack(watch)
     missing = len(acks)
@@ -158,7 +158,9 @@ def all_of(acks: Sequence[Ack], watch: Callable[[], float]) -> Ack:
         else:
             answers = [ack.result(0) for ack in acks]
             duplicate = all(answer.duplicate for answer in answers)
-            whole.settle(msgspec.structs.replace(answers[-1], duplicate=duplicate), None)
+            at_disk = any(answer.ack == "disk" for answer in answers)
+            level = "disk" if at_disk else answers[-1].ack
+            whole.settle(msgspec.structs.replace(answers[-1], duplicate=duplicate, ack=level), None)
         whole.tell()
 
     for ack in acks:

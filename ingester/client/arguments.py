@@ -46,6 +46,12 @@ def one_of(what: str, value: Any, choices: tuple[str, ...]) -> None:
         raise InvalidRequest(f"{what}={value!r}: expected one of {', '.join(choices)}{meant}")
 
 
+def ack_level(value: Any) -> None:
+    """Refuse a value that is neither a level of acknowledgements nor None."""
+    if value is not None:
+        one_of("ack", value, ("disk", "store"))
+
+
 def integer(what: str, value: Any, least: int, most: int = MAX_SEQUENCE) -> int | None:
     """An integer in a range, or None."""
     if value is None:

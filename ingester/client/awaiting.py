@@ -97,7 +97,7 @@ class AsyncAck(Awaited[Ack]):
         return self._blocking.done()
 
     async def wait(self) -> WriteAnswer:
-        """Wait for the answer: the batch is on disk and visible. Raises as :meth:`Ack.result`."""
+        """Wait for the answer: the batch is durable and visible. Raises as :meth:`Ack.result`."""
         answer = await self._loop.result(self._blocking)
         await self._loop.pause()
         return answer

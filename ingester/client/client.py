@@ -22,7 +22,7 @@ from .checkpoints import (
 from .cluster import ClusterConnection, names_several, sole
 from .copying import TableCopy
 from .credentials import ConnectionOptions
-from .errors import Unimplemented
+from .errors import InvalidRequest, Unimplemented, of_older_daemon
 from .inputs import Data
 from .retry import RetryPolicy
 from .route import OneDaemon
@@ -31,6 +31,7 @@ from .sql_stream import SqlStream, opened
 from .streams import QueryStream
 from .sync_stream import SyncStream
 from .wire import (
+    AckLevel,
     Filter,
     Missing,
     OriginState,
@@ -110,10 +111,15 @@ class Client:
 
     # ------------------------------------------------------------------------------------- writing
 
-    def sync(self, namespace: str, origin: str) -> SyncStream:
-        """A replication stream of an origin: changes of rows in transactions."""
+    def sync(self, namespace: str, origin: str, *, ack: AckLevel | None = None) -> SyncStream:
+        """A replication stream of an origin: changes of rows in transactions.
+
+        Args:
+            ack: As for :meth:`writer`, for each transaction.
+        """
         names = arguments.text("namespace", namespace), arguments.text("origin", origin)
-        return SyncStream(self._connection.one(*names), self._connection.retry, *names)
+        arguments.ack_level(ack)
+        return SyncStream(self._connection.one(*names), self._connection.retry, *names, ack)
 
     def copy(
         self,
@@ -144,8 +150,9 @@ class Client:
         origin: str | None = None,
         first_sequence: int | None = None,
         exactly_once: bool = True,
+        ack: AckLevel | None = None,
     ) -> WriteResult:
-        """Write data; returns once all of it is acknowledged: on the daemon's disk and visible.
+        """Write data; returns once all of it is acknowledged: durable and visible.
 
         Args:
             data: A RecordBatch is one operation: visible whole or not at all. A reader or iterable
@@ -154,8 +161,9 @@ class Client:
                 ``__arrow_c_array__`` is one operation if it fits 16 MiB, else several. Data without
                 rows writes nothing. Integers are converted if the table's type can hold them, and
                 times to the table's zone.
-            origin, first_sequence, exactly_once: As for :meth:`writer`. With ``first_sequence``,
-                data that makes several batches is refused unless the caller divided it.
+            origin, first_sequence, exactly_once, ack: As for :meth:`writer`. With
+                ``first_sequence``, data that makes several batches is refused unless the caller
+                divided it.
 
         Raises:
             InvalidRequest: A type clash, a bad name, or a batch over the daemon's limit. Earlier
@@ -164,7 +172,7 @@ class Client:
             Unavailable: Refused until the retry policy gave up.
             Unreachable, TimedOut, UnknownOutcome: Some batches may have been applied.
         """
-        who = WhoWrites(origin, first_sequence, exactly_once)
+        who = WhoWrites(origin, first_sequence, exactly_once, ack=ack)
         return self._writers.write_all(namespace, table, data, who)
 
     def delete(
@@ -176,19 +184,20 @@ class Client:
         origin: str | None = None,
         first_sequence: int | None = None,
         exactly_once: bool = True,
+        ack: AckLevel | None = None,
     ) -> WriteResult:
         """Delete rows by key; returns once no query finds a row with one of these keys.
 
         Args:
             keys: The columns of the primary key, in a form of :meth:`write`. Unknown keys are fine.
-            origin, first_sequence, exactly_once: As for :meth:`writer`.
+            origin, first_sequence, exactly_once, ack: As for :meth:`writer`.
 
         Raises:
             NotFound: The table does not exist.
             InvalidRequest: The table has no primary key, or these are not its columns.
             ClientError: As for :meth:`write`.
         """
-        who = WhoWrites(origin, first_sequence, exactly_once)
+        who = WhoWrites(origin, first_sequence, exactly_once, ack=ack)
         return self._writers.write_all(namespace, table, keys, who, deletes=True)
 
     def writer(
@@ -204,6 +213,7 @@ class Client:
         keep_until_durable: bool = False,
         deletes: bool = False,
         numbers_rows: bool = False,
+        ack: AckLevel | None = None,
     ) -> Writer:
         """A pipelined writer of batches of ``schema``; close it, or use it in ``with``.
 
@@ -216,20 +226,23 @@ class Client:
                 after the daemon's last sequence of this origin.
             max_unanswered: The most unanswered batches (default 512). The daemon's limit is
                 ``flight.max_unanswered``.
-            keep_until_durable: Keep each batch in memory until the daemon reports it in object
-                storage (about ``persist.max_age``), and send it again if the daemon lost it: after
-                the loss of its disk, or if one of several daemons stays unreachable. Needs an
-                origin. Closing does not wait for files, but checks that daemons have the rest.
+            keep_until_durable: Keep each batch in memory until the daemon reports it in files
+                (about ``persist.max_age``), and send it again if the daemon lost it: after the loss
+                of its disk, or if one of several daemons stays unreachable. Needs an origin.
+                Closing does not wait for files, but checks that daemons have the rest.
             deletes: The batches are keys whose rows are deleted.
             numbers_rows: A batch's sequence is the number of its last row, and ``first_sequence``
                 that of the first row. Repeated rows may then be divided into other batches, if a
                 batch ends at each mark that :meth:`origins` reports for the table. After a lost
                 connection, the first row that is sent again goes alone.
+            ack: When a batch is acknowledged: ``"disk"``, on the daemon's disk; ``"store"``, in
+                object storage, so that it survives the loss of the machine. At least the table's
+                level, which is the default.
 
         Raises:
             ClientError: The daemon cannot be asked for the last sequence of ``origin``.
         """
-        who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable, numbers_rows)
+        who = WhoWrites(origin, first_sequence, exactly_once, keep_until_durable, numbers_rows, ack)
         return self._writers.open(
             namespace, table, schema, who, max_unanswered=max_unanswered, deletes=deletes
         )
@@ -387,6 +400,7 @@ class Client:
         transformers: Sequence[str] | None = None,
         publish: Sequence[str] | None = None,
         max_age_s: float | None = None,
+        ack: AckLevel | None = None,
     ) -> TableDescription:
         """Create a table unless it exists with the same definition; its description.
 
@@ -399,12 +413,15 @@ class Client:
                 default the daemon's settings decide.
             max_age_s: Age at which the table's rows are flushed, if the daemon's
                 ``persist.max_age`` is longer.
+            ack: The level of the table's acknowledgements, as for :meth:`writer`; by default that
+                of its namespace or the daemon.
 
         Raises:
             InvalidRequest: The table exists with another definition, or this one is invalid.
         """
         if timestamp_unit is not None:
             arguments.one_of("timestamp_unit", timestamp_unit, ("us", "ns"))
+        arguments.ack_level(ack)
         body = {
             "namespace": arguments.text("namespace", namespace),
             "table": arguments.text("table", table),
@@ -416,8 +433,13 @@ class Client:
             "transformers": arguments.names("transformers", transformers, "['acme.rules:Clean']"),
             "publish": arguments.names("publish", publish, "['iceberg']"),
             "max_age_s": None if max_age_s is None else arguments.seconds("max_age_s", max_age_s),
+            "ack": ack,
         }
-        return msgspec.convert(self.action("create_table", given(body))[0], TableDescription)
+        try:
+            made = self.action("create_table", given(body))[0]
+        except InvalidRequest as exc:
+            raise of_older_daemon(exc, ack) from exc
+        return msgspec.convert(made, TableDescription)
 
     def persist(
         self, namespace: str | None = None, table: str | None = None, timeout_s: float = 60.0

@@ -39,17 +39,16 @@ from .errors import (
     Unavailable,
     UnknownOutcome,
     Unreachable,
+    of_older_daemon,
 )
 from .retry import RetryState, is_retryable
-from .wire import OriginState, WriteAnswer, WriteResult
+from .wire import AckLevel, OriginState, WriteAnswer, WriteResult
 
 LATE_S = 10.0
 """How long after an answer on a newer stream an abandoned stream may still be served: both have
 waited for the same daemon."""
 SMALL_BYTES = 64 << 10
 """A window of so many bytes a batch is full of batches before it is full of bytes."""
-UNREAD = WriteAnswer(accepted=True)
-"""The assumed answer in place of a lost one."""
 
 
 @dataclass(eq=False, slots=True)
@@ -241,10 +240,14 @@ class SendWindow:
         self._unsent.extendleft(reversed(self._sent))
         self._sent.clear()
 
-    def keep(self, pending: Pending, durable: int | None) -> None:
-        """Keep an answered batch, and drop kept ones that are in object storage."""
+    def keep(self, pending: Pending, in_files: int | None) -> None:
+        """Keep an answered batch, and drop kept ones that are in files.
+
+        A batch that is only in a daemon's log objects is kept: if another daemon takes the origin
+        over from an earlier sequence, the first one hides it, and it has to be sent again.
+        """
         self._kept.append(pending)
-        while self._kept and durable is not None and (self._kept[0].sequence or 0) <= durable:
+        while self._kept and in_files is not None and (self._kept[0].sequence or 0) <= in_files:
             self._kept.popleft()
 
     @property
@@ -275,7 +278,7 @@ class SendWindow:
 
     @property
     def has_kept(self) -> bool:
-        """Whether an answered batch may not be in object storage yet."""
+        """Whether an answered batch may not be in files yet."""
         return bool(self._kept)
 
     def resume(self, known: OriginState) -> None:
@@ -306,7 +309,7 @@ class Delivery:
     """Decides what becomes of one writer's batches.
 
     Attributes:
-        keeps: Batches are kept until they are in object storage.
+        keeps: Batches are kept until they are in files.
         failure: The error that ended the writer.
     """
 
@@ -317,11 +320,15 @@ class Delivery:
         retry: RetryState,
         *,
         keeps: bool = False,
+        ack: AckLevel | None = None,
     ) -> None:
         self.window = window
         self.keeps = keeps
         self.failure: ClientError | None = None
         self._rows = self._batches = self._duplicates = 0
+        self._asked = ack
+        self._at_disk = 0
+        """The number of batches acknowledged at a lower level than ``store``."""
         self._numbers: dict[str, int] = {}
         """The daemon's newest numbers, by their names in an answer."""
         self._lease = lease
@@ -336,7 +343,8 @@ class Delivery:
     def total(self) -> WriteResult:
         """The acknowledged rows and batches so far."""
         counts = (self._rows, self._batches, self._duplicates)
-        return WriteResult(*counts, **self._numbers)
+        level = "store" if self._batches and not self._at_disk else "disk"
+        return WriteResult(*counts, **self._numbers, ack=level)
 
     @property
     def own_origin(self) -> bool:
@@ -404,20 +412,24 @@ class Delivery:
             if not pending.acknowledged:
                 self._count(answer, pending)
             if self.keeps:
-                self.window.keep(pending, answer.durable_sequence)
+                self.window.keep(pending, answer.files_sequence)
         return pending, error
 
     def answered_unread(self, count: int) -> list[Pending]:
         """Remove the ``count`` oldest sent batches, whose answers were lost."""
         gone = [pending for _ in range(count) if (pending := self.window.answered())]
-        self._count_all(gone, UNREAD)
+        self._count_all(gone, self.assumed(None))
         return gone
 
     def answered_up_to(self, position: int) -> list[Pending]:
         """Remove the unanswered batches that the daemon has, up to its ``position``."""
         gone = self.window.answered_up_to(position)
-        self._count_all(gone, WriteAnswer(accepted=True, memory_sequence=position))
+        self._count_all(gone, self.assumed(position))
         return gone
+
+    def assumed(self, position: int | None) -> WriteAnswer:
+        """The answer in place of a lost one. A daemon applies no batch below the level asked."""
+        return WriteAnswer(accepted=True, memory_sequence=position, ack=self._asked or "disk")
 
     def _count_all(self, gone: list[Pending], answer: WriteAnswer) -> None:
         if gone:
@@ -446,11 +458,14 @@ class Delivery:
             moves: The next stream goes to another daemon, which may accept what this one refuses.
             owes: Batches that are not in the window yet have to be sent again.
         """
+        error = of_older_daemon(error, self._asked)
         if isinstance(error, Unreachable | TimedOut):
             self._late_until = math.inf
         elif error.code == "superseded" and (self.own_origin or now < self._late_until):
             error = Unavailable(f"{error} (possibly by an older stream of this writer)")
         unanswered = self.window.sent_count
+        # A fenced daemon's batch may be in the store, and its successor applies it then.
+        unclear = unclear or error.code == "fenced"
         # A refusal at admission says that nothing was applied; any other error leaves it open.
         maybe_applied = unclear or error.code not in (*ADMISSION_CODES, "owner")
         unknown = None
@@ -492,6 +507,7 @@ class Delivery:
         self._rows += pending.batch.num_rows
         self._batches += 1
         self._duplicates += answer.duplicate
+        self._at_disk += answer.ack == "disk"
         numbers = self._numbers
         if answer.sequence is not None:
             numbers["sequence"] = answer.sequence
@@ -501,6 +517,8 @@ class Delivery:
             numbers["memory_sequence"] = answer.memory_sequence
         if answer.durable_sequence is not None:
             numbers["durable_sequence"] = answer.durable_sequence
+        if answer.files_sequence is not None:
+            numbers["files_sequence"] = answer.files_sequence
 
 
 def _size(batch: pa.RecordBatch) -> int:

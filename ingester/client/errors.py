@@ -4,7 +4,7 @@
     ├── InvalidRequest, NotFound, Unimplemented     change the request
     │     └── Forked                                change how the process is started
     ├── Unauthenticated, Forbidden                  use another token
-    ├── Unavailable (.code, .retry_after_s)         retry later; nothing was changed
+    ├── Unavailable (.code, .retry_after_s)         retry later; nothing was changed (but "fenced")
     │     └── Restarted                             ask for the origin's position and continue there
     ├── TimedOut, Unreachable                       retry; a write may or may not have happened
     ├── UnknownOutcome, OriginClash                 check before writing again
@@ -82,7 +82,11 @@ class Forbidden(ClientError, code="forbidden"):
 
 
 class Unavailable(ClientError, code="unavailable"):
-    """Refused for now; nothing was changed. ``code`` says why, ``retry_after_s`` when to retry."""
+    """Refused for now; nothing was changed. ``code`` says why, ``retry_after_s`` when to retry.
+
+    With the code ``fenced``, another process has replaced the daemon, and a transaction or state
+    that was sent to it may have been applied.
+    """
 
 
 class Restarted(Unavailable):
@@ -215,6 +219,21 @@ def from_arrow(exc: BaseException) -> ClientError:
     error = _typed(exc)
     error.__cause__ = exc
     return error
+
+
+def of_older_daemon(error: ClientError, ack: str | None) -> ClientError:
+    """The error; a clear one if a daemon of an earlier release refused the field ``ack``."""
+    if ack is None or not (
+        isinstance(error, InvalidRequest) and "unknown field `ack`" in str(error)
+    ):
+        return error
+    clear = InvalidRequest(
+        f"this daemon is too old for ack={ack!r}: it acknowledges what is on its disk; upgrade it,"
+        " or leave ack out",
+        details=error.details,
+    )
+    clear.__cause__ = error
+    return clear
 
 
 def is_unavailable(error: ClientError) -> bool:

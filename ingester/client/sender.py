@@ -395,7 +395,7 @@ class BatchSender:
         for each in pending:
             again, each.acknowledged = each.acknowledged, True
             if not again:
-                self._settle(each, WriteAnswer(accepted=True, memory_sequence=position), None)
+                self._settle(each, self.delivery.assumed(position), None)
         self._note_arrived()
         self._let_callers_on()
 

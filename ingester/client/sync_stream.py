@@ -16,9 +16,9 @@ import msgspec
 import pyarrow as pa
 
 from .connection import Connection
-from .errors import ClientError, InvalidRequest, Restarted, Unavailable
+from .errors import ClientError, InvalidRequest, Restarted, Unavailable, of_older_daemon
 from .retry import RetryPolicy, RetryState
-from .wire import WriteAnswer, encode, given
+from .wire import AckLevel, WriteAnswer, encode, given
 
 
 class SyncColumn(msgspec.Struct, frozen=True):
@@ -60,12 +60,19 @@ class SyncStream:
     """One origin's messages into the tables of one namespace. One thread at a time."""
 
     def __init__(
-        self, connection: Connection, retry: RetryPolicy, namespace: str, origin: str
+        self,
+        connection: Connection,
+        retry: RetryPolicy,
+        namespace: str,
+        origin: str,
+        ack: AckLevel | None = None,
     ) -> None:
         self._connection = connection
         self._retry = retry
         self.namespace = namespace
         self.origin = origin
+        self.ack = ack
+        """The level of the stream's transactions; None for that of their tables."""
         self.epoch: int | None = None
         """The epoch of the process that reported the origin's position, else that of the first
         message. A process with another epoch refuses messages."""
@@ -83,7 +90,7 @@ class SyncStream:
 
     def beside(self, origin: str) -> "SyncStream":
         """A stream of another origin at the same process of the daemon."""
-        stream = SyncStream(self._connection, self._retry, self.namespace, origin)
+        stream = SyncStream(self._connection, self._retry, self.namespace, origin, self.ack)
         stream.epoch = self.epoch
         return stream
 
@@ -143,6 +150,7 @@ class SyncStream:
             "transaction": self._transaction,
             "epoch": self.epoch if self._tells_epoch else None,
             "content": content,
+            "ack": self.ack,
         }
         self._commit = sequence
         retry = RetryState(self._retry, random.random)
@@ -155,7 +163,7 @@ class SyncStream:
                     self._tells_epoch &= refused != "epoch"
                     continue
                 self._end_transaction()
-                raise
+                raise of_older_daemon(exc, self.ack) from exc
             if self.epoch not in (None, answer.epoch):
                 self._end_transaction()
                 raise Restarted(f"sync: the daemon has restarted: {answer.message}")

@@ -304,8 +304,8 @@ class UndurableBatches:
             if state is not None:
                 lost = [each for each in left if not state.has(_sequence(each))]
                 if in_files is None:  # no other daemon can say it
-                    durable = state.durable_sequence or -1
-                    left = [each for each in left if _sequence(each) > durable]
+                    in_files_to = state.files_sequence or -1
+                    left = [each for each in left if _sequence(each) > in_files_to]
             else:
                 lost = left if gone else []
             missing = {id(each) for each in lost}

@@ -21,6 +21,8 @@ from .errors import InvalidRequest
 from .filter_parser import LongNumber, parse_filter
 
 Scope = Literal["all", "version", "buffered"]
+AckLevel = Literal["disk", "store"]
+"""What an acknowledged batch survives: a crash, or the loss of the machine as well."""
 Missing = Literal["error", "allow"]
 """Whether an answer may lack the rows of unreachable daemons."""
 TimestampUnit = Literal["us", "ns"]
@@ -38,12 +40,23 @@ class SentMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     traceparent: str | None = None
 
 
+_NOT_SAID = -1
+"""In place of a field that older daemons do not send."""
+
+
+def _set_files_sequence(progress: "WriteAnswer | OriginState") -> None:
+    """Set what an older daemon does not send: it has no log objects, so the durable is in files."""
+    if progress.files_sequence == _NOT_SAID:
+        msgspec.structs.force_setattr(progress, "files_sequence", progress.durable_sequence)
+
+
 class WriteAnswer(msgspec.Struct, frozen=True):
-    """The daemon's answer to one batch: it is on disk and visible.
+    """The daemon's answer to one batch: it is durable at the level ``ack``, and visible.
 
     ``sequence`` and ``epoch`` are the daemon's own. ``memory_sequence`` is the origin's last
-    sequence that survives a crash of the process. Everything up to ``durable_sequence`` is
-    committed in object storage. Both are None if unknown.
+    sequence that survives a crash of the process. Everything up to ``durable_sequence`` is in
+    object storage, in files or in the daemon's log objects; everything up to ``files_sequence`` is
+    in files. All are None if unknown.
     """
 
     accepted: bool
@@ -55,10 +68,19 @@ class WriteAnswer(msgspec.Struct, frozen=True):
     first: bool = False
     traces: bool = False
     """Whether batches of the stream may carry their span."""
+    ack: str = "disk"
+    """The level: ``store`` if the batch is in object storage, otherwise ``disk``."""
+    files_sequence: int | None = _NOT_SAID
+
+    def __post_init__(self) -> None:
+        _set_files_sequence(self)
 
 
 class WriteResult(msgspec.Struct, frozen=True):
-    """The acknowledged writes: counts of this writer, and the newest numbers of the daemon."""
+    """The acknowledged writes: counts of this writer, and the newest numbers of the daemon.
+
+    ``ack`` is the lowest level of the acknowledgements.
+    """
 
     rows: int = 0
     batches: int = 0
@@ -67,6 +89,8 @@ class WriteResult(msgspec.Struct, frozen=True):
     epoch: int | None = None
     memory_sequence: int | None = None
     durable_sequence: int | None = None
+    ack: str = "disk"
+    files_sequence: int | None = None
 
 
 class TableColumn(msgspec.Struct, frozen=True):
@@ -145,6 +169,8 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     buffered: BufferedSize = BufferedSize()
     persisted: PersistedSize = PersistedSize()
     owner: TableOwner | None = None
+    ack: str = "disk"
+    """The level of acknowledgements at the daemon."""
 
 
 class TableSummary(msgspec.Struct, frozen=True):
@@ -169,7 +195,7 @@ class Persisted(msgspec.Struct, frozen=True):
 
 
 class OriginState(msgspec.Struct, frozen=True):
-    """The progress of an origin, and whether it has an open stream.
+    """The progress of an origin, as in an answer, and whether it has an open stream.
 
     If a table was named: everything up to ``table_sequence`` is known to be in it. ``table_newest``
     is the last sequence in it (a recreated table does not know all earlier ones).
@@ -186,6 +212,10 @@ class OriginState(msgspec.Struct, frozen=True):
     table_partly: int | None = None
     marks: tuple[int, ...] = ()
     there: tuple[bool, ...] = ()
+    files_sequence: int | None = _NOT_SAID
+
+    def __post_init__(self) -> None:
+        _set_files_sequence(self)
 
     def has(self, sequence: int) -> bool:
         """Whether a sequence is in the table, as the next mark says.
@@ -277,10 +307,15 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def put_command(
-    kind: str, namespace: str, table: str, origin: str | None, numbers_rows: bool = False
+    kind: str,
+    namespace: str,
+    table: str,
+    origin: str | None,
+    numbers_rows: bool = False,
+    ack: AckLevel | None = None,
 ) -> bytes:
     """The DoPut descriptor's command; ``kind`` is "write" or "delete"."""
-    fields = {"type": kind, "namespace": namespace, "table": table, "origin": origin}
+    fields = {"type": kind, "namespace": namespace, "table": table, "origin": origin, "ack": ack}
     if numbers_rows:
         fields["numbers"] = "rows"
     return encode(given(fields))

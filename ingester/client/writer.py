@@ -35,7 +35,7 @@ from .retry import RetryState
 from .route import OneDaemon, Route, RouteRequest
 from .sender import BatchSender
 from .tracing import TracedTable
-from .wire import WriteResult, put_command
+from .wire import AckLevel, WriteResult, put_command
 
 Calls = OneDaemon | ClusterConnection
 """The calls of a client. They are idempotent and retried."""
@@ -205,13 +205,14 @@ def _dropped(sender: BatchSender) -> None:
 
 
 class WhoWrites(NamedTuple):
-    """The origin and sequences of a writer: arguments of :meth:`Client.writer`."""
+    """A writer's origin, sequences and level: arguments of :meth:`Client.writer`."""
 
     origin: str | None
     first_sequence: int | None
     exactly_once: bool
     keep_until_durable: bool = False
     numbers_rows: bool = False
+    ack: AckLevel | None = None
 
     def check(self) -> None:
         """Raise :class:`InvalidRequest` for arguments that are invalid or do not go together."""
@@ -225,6 +226,7 @@ class WhoWrites(NamedTuple):
         elif self.keep_until_durable and not self.exactly_once:
             raise InvalidRequest("keep_until_durable needs an origin, or exactly_once")
         arguments.integer("first_sequence", self.first_sequence, 0)
+        arguments.ack_level(self.ack)
 
 
 class Writers:
@@ -311,13 +313,13 @@ class Writers:
         lease = self._lease(who, (namespace, table))
         kind = "delete" if deletes else "write"
         command = put_command(
-            kind, namespace, table, lease.origin if lease else None, who.numbers_rows
+            kind, namespace, table, lease.origin if lease else None, who.numbers_rows, who.ack
         )
         window = WindowLimits(batches=max_unanswered) if max_unanswered else WindowLimits()
         connection = self._connection
         retry = RetryState(connection.retry, random.random)
         keeps = who.keep_until_durable and lease is not None
-        delivery = Delivery(SendWindow(window), lease, retry, keeps=keeps)
+        delivery = Delivery(SendWindow(window), lease, retry, keeps=keeps, ack=who.ack)
         asks = lease is not None and (who.keep_until_durable or who.origin is None)
         origin = lease.origin if lease else None
         traced = TracedTable(kind, namespace, table)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Literal, NamedTuple, get_args
 
+from ingester.client import AckLevel
 from ingester.errors import BadRequest
 from ingester.postgres.facts import TableFacts
 from ingester.postgres.types import Policy
@@ -46,6 +47,7 @@ class Options:
         resync: Tables to copy again at the start.
         resync_all: Copy all tables again, also if the slot is missing or another one.
         resume: Read on although reading has ended in crashes of the server.
+        ack: Level of the acknowledgements; None for that of the tables.
     """
 
     dsn: str
@@ -60,6 +62,7 @@ class Options:
     resync: frozenset[str] = frozenset()
     resync_all: bool = False
     resume: bool = False
+    ack: AckLevel | None = None
     look_every_s: float = 10.0
     heartbeat_s: float = 10.0
 

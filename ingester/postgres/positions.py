@@ -5,7 +5,8 @@
     catch_up     an origin for each copied table, until it is where the others are
     bound        what a start will find to be safe: the slot is never told more
 
-The slot is told only positions that are in object storage. ``bound`` survives the loss of this
+The slot is told only positions that are in files: every daemon of the store finds these, and a
+daemon's log objects only its successor. ``bound`` survives the loss of this
 process and of the daemon's disk; by it a start recognizes a slot of the same name that was created
 again. A session depends on one process of the daemon: another one may have lost rows.
 
@@ -31,7 +32,7 @@ from typing import Any
 
 import msgspec
 
-from ingester.client import Client, NotFound, Restarted, TimedOut
+from ingester.client import AckLevel, Client, NotFound, Restarted, TimedOut
 from ingester.client.sync_stream import SyncAnswer, SyncStream
 from ingester.postgres.slot import FoundSlot, current_lsn, send_heartbeat
 from ingester.postgres.states import decode_state, encode_state
@@ -47,7 +48,7 @@ WORTH_BYTES = 256 << 10
 
 @dataclass
 class SentOrigin:
-    """One origin: its stream, and how far the daemon has it."""
+    """One origin: its stream, how far the daemon has it, and how far it is in files."""
 
     stream: SyncStream
     memory: int = -1
@@ -68,12 +69,12 @@ class SentOrigin:
         """Record an answer's sequences."""
         if answer.memory_sequence is not None:
             self.memory = answer.memory_sequence
-        if answer.durable_sequence is not None:
-            self.durable = answer.durable_sequence
+        if answer.files_sequence is not None:
+            self.durable = answer.files_sequence
 
     @property
     def waits(self) -> bool:
-        """Whether part of it is not in object storage."""
+        """Whether part of it is not in files."""
         return self.memory > self.durable
 
 
@@ -102,9 +103,16 @@ class Positions:
     grow."""
 
     @classmethod
-    def begin(cls, client: Client, namespace: str, origin: str, slot: FoundSlot) -> Positions:
-        """Ask the daemon for its positions."""
-        main = SentOrigin(client.sync(namespace, origin))
+    def begin(
+        cls,
+        client: Client,
+        namespace: str,
+        origin: str,
+        slot: FoundSlot,
+        ack: AckLevel | None = None,
+    ) -> Positions:
+        """Ask the daemon for its positions; ``ack`` is the level of the session's changes."""
+        main = SentOrigin(client.sync(namespace, origin, ack=ack))
         main.ask()
         return cls(main, main.memory, slot.confirmed_lsn, 0, main.stream.process)
 

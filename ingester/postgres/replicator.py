@@ -343,7 +343,8 @@ class Replicator:
         """Ask for all positions; return those of tables that the previous session followed."""
         tables, before = running.tables, self.positions
         known, self._known = self._known, {}
-        positions = Positions.begin(self._client, tables.namespace, tables.origin, slot)
+        names = tables.namespace, tables.origin
+        positions = Positions.begin(self._client, *names, slot, self.options.ack)
         if before is not None and before.of_one_process(positions):
             positions.catch_up.update(before.catch_up)
         else:
@@ -379,7 +380,7 @@ class Replicator:
                     if tables.order(target, reason, state.facts.oid):
                         self._say(f"table {target} is copied: {reason}")
                     return None
-                if name != tables.origin and each.memory_sequence != each.durable_sequence:
+                if name != tables.origin and each.memory_sequence != each.files_sequence:
                     # Sent by the previous session: the slot must wait for it.
                     self.positions.catching_up_of(target)
         return max(found)

@@ -14,6 +14,7 @@
     tls_ca, tls_cert, tls_key  the same: TLS trust and client certificate
     token_file, token          the same: the token
     persist                    the same: true waits until the rows are in files
+    ack                        the same: disk or store, at least the table's level
     target_file_bytes          write: file size, as rows in memory
     max_files_per_trigger      stream: limit of one batch; or max_bytes_…, max_rows_…
 
@@ -35,6 +36,7 @@ from persist.store.option_names import EARLIER_PREFIX, PREFIX, refuse_both
 
 if TYPE_CHECKING:
     from ingester.client.credentials import ConnectionOptions
+    from ingester.client.wire import AckLevel
 
 _TABLE = ("url", "path", "namespace", "table")
 _READ = (
@@ -65,6 +67,7 @@ _WRITE = (
     "target_file_bytes",
     "endpoint",
     "persist",
+    "ack",
     *_CONNECTION,
 )
 _UNSUPPORTED = {
@@ -239,6 +242,21 @@ class SourceOptions:
                 "option 'columns' cannot be combined with count, which returns no rows"
             )
         return counts
+
+    @property
+    def ack(self) -> AckLevel | None:
+        """The level of the daemon's acknowledgement; None for the table's.
+
+        Raises:
+            RequestRefused: It is no level.
+        """
+        match self.given.get("ack", "").strip().lower():
+            case "disk" | "store" as level:
+                return level
+            case "" if "ack" not in self.given:
+                return None
+            case text:
+                raise RequestRefused(f"option ack: {text!r} must be disk or store")
 
     def flag(self, name: str) -> bool:
         """An option that is true or false; false by default."""

@@ -47,6 +47,8 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
         self.before: Fault = lambda n: None
         self.after: Fault = lambda n: None
         self.on_get: Callable[[int], None] = lambda n: None
+        self.also: dict[str, Any] = {}
+        """Further fields of answers; without them, those of an earlier release."""
         self.seen = 0
         self.gets = 0
         self._lock = threading.Lock()
@@ -94,6 +96,7 @@ class SmallDaemon(flight.FlightServerBase):  # type: ignore[misc]
             "memory_sequence": sequence,
             "durable_sequence": None,
             "first": known == 0,
+            **self.also,
         }
 
     def _origins(self, body: dict[str, Any]) -> list[dict[str, Any]]:

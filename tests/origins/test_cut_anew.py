@@ -12,7 +12,7 @@ import pyarrow.flight as fl
 import pytest
 
 from ingester.cli.exits import CommandFailed
-from ingester.cli.row_numbers import RowSender
+from ingester.cli.row_numbers import RowSender, SentAs
 from ingester.client import Ack, Client, RetryPolicy
 from tests.drivers.daemon import Daemon
 from tests.drivers.ports import steady_flight
@@ -35,7 +35,7 @@ def rows_to(last: int, *, large: tuple[int, int] = (0, 0)) -> pa.RecordBatch:
 def write(daemon: Daemon, rows: pa.RecordBatch, batch_rows: int, first: int | None = 1) -> int:
     """Write all rows in batches of ``batch_rows``; return how many were skipped as known."""
     with Client(daemon.flight) as client:
-        numbers = RowSender(client, TABLE, rows.schema, ORIGIN, first)
+        numbers = RowSender(client, TABLE, rows.schema, SentAs(ORIGIN, first))
         for at in range(0, rows.num_rows, batch_rows):
             numbers.write(rows.slice(at, batch_rows), lambda ack, count: None)
         numbers.close()
@@ -96,7 +96,7 @@ def test_who_writes_as_another_one_is_told_that_and_not_of_rows_that_were_never_
 ) -> None:
     write(daemon, rows_to(5), 10)
     with Client(daemon.flight) as client:
-        numbers = RowSender(client, TABLE, rows_to(5).schema, ORIGIN, None)
+        numbers = RowSender(client, TABLE, rows_to(5).schema, SentAs(ORIGIN))
         write(daemon, rows_to(8), 10, first=1)
         with pytest.raises(CommandFailed, match="its row 6 was already known; give each writer"):
             numbers.write(rows_to(10), lambda ack, count: None)
@@ -104,7 +104,7 @@ def test_who_writes_as_another_one_is_told_that_and_not_of_rows_that_were_never_
         assert seen(daemon) == all_to(8)
         # The advice: an origin of its own, or numbers of its own.
         for origin, first in (("its own", None), (ORIGIN, 20)):
-            numbers = RowSender(client, TABLE, rows_to(5).schema, origin, first)
+            numbers = RowSender(client, TABLE, rows_to(5).schema, SentAs(origin, first))
             numbers.write(rows_to(3), lambda ack, count: None)
             numbers.close()
     assert len(seen(daemon)) == 8 + 2 * 3
@@ -115,7 +115,7 @@ def test_rows_that_a_lost_disk_takes_while_a_file_is_written_are_named(tmp_path:
     rows = rows_to(20)
 
     def sender(client: Client) -> RowSender:
-        return RowSender(client, TABLE, rows.schema, ORIGIN, 1)
+        return RowSender(client, TABLE, rows.schema, SentAs(ORIGIN, 1))
 
     def answered(ack: Ack, count: int) -> None:
         ack.result()
@@ -206,7 +206,7 @@ def test_an_origin_is_asked_about_by_table(daemon: Daemon) -> None:
             act(client, "origins", origin=ORIGIN, namespace=namespace, table="none")
     with Client(daemon.flight) as client:
         # An origin's progress in one table says nothing about another table.
-        numbers = RowSender(client, (TABLE[0], "other"), rows_to(5).schema, ORIGIN, 1)
+        numbers = RowSender(client, (TABLE[0], "other"), rows_to(5).schema, SentAs(ORIGIN, 1))
         numbers.write(rows_to(5), lambda ack, count: None)
         numbers.close()
         assert client.query(TABLE[0], "other").num_rows == 5

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ingester.client import Client, Restarted
+from ingester.client import Client, Restarted, SyncAnswer
 from ingester.postgres.positions import Positions
 from ingester.postgres.slot import FoundSlot
 from tests.client.test_sync_stream import OlderDaemon
@@ -48,3 +49,17 @@ def test_two_daemons_of_one_epoch_are_two_processes() -> None:
             after = Positions.begin(client, "shop", "pg", SLOT)
             assert after.process[1] == epoch
             assert not before.of_one_process(after)
+
+
+def test_the_slot_is_not_told_what_is_only_in_log_objects() -> None:
+    """Another daemon of the store would not find it, and a start there would refuse the slot."""
+    with OlderDaemon() as one, Client(f"grpc://127.0.0.1:{one.port}") as client:
+        positions = Positions.begin(client, "shop", "pg", SLOT, "store")
+        assert positions.catching_up_of("t").stream.ack == "store"
+        positions.read_upto = 9
+        told: dict[str, Any] = {"accepted": True, "memory_sequence": 9, "durable_sequence": 9}
+        positions.main.note(SyncAnswer(**told, files_sequence=4, ack="store"))
+        assert not positions.settled
+        assert positions.confirmable(None) == 4
+        positions.main.note(SyncAnswer(**told, files_sequence=9, ack="store"))
+        assert positions.confirmable(None) == 9

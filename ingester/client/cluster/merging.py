@@ -1,7 +1,8 @@
 """Merges the answers of several daemons into one. Pure.
 
-A merged statement holds for all daemons: an origin's durable sequence is the lowest that a daemon
-reports, its memory sequence the highest. ``tests/client/cluster/test_rules.py`` checks the rules.
+A merged statement holds for all daemons: an origin's durable sequence and its files sequence are
+the lowest that a daemon reports, its memory sequence the highest.
+``tests/client/cluster/test_rules.py`` checks the rules.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -51,13 +52,13 @@ def origins(answers: Sequence[Sequence[OriginState]]) -> list[OriginState]:
 def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
     # A daemon without a memory sequence says nothing about durability.
     writing = [state for state in states if state.memory_sequence is not None]
-    durable = [state.durable_sequence for state in writing if state.durable_sequence is not None]
     told = any(state.there for state in states)
     marks = tuple(sorted({mark for state in states for mark in state.marks}))
     return OriginState(
         name,
         memory_sequence=_highest(state.memory_sequence for state in states),
-        durable_sequence=min(durable) if durable and len(durable) == len(writing) else None,
+        durable_sequence=_lowest([state.durable_sequence for state in writing]),
+        files_sequence=_lowest([state.files_sequence for state in writing]),
         open=any(state.open for state in states),
         table_sequence=_highest(state.table_sequence for state in states),
         table_newest=_highest(state.table_newest for state in states),
@@ -65,6 +66,12 @@ def _origin(name: str, states: Sequence[OriginState]) -> OriginState:
         marks=marks,
         there=tuple(any(state.has(mark) for state in states) for mark in marks) if told else (),
     )
+
+
+def _lowest(values: Sequence[int | None]) -> int | None:
+    """The lowest value; None if one is missing."""
+    known = [value for value in values if value is not None]
+    return min(known) if known and len(known) == len(values) else None
 
 
 def _highest(values: Any) -> int | None:

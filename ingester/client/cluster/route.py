@@ -127,7 +127,7 @@ class ToMany(Route):
         return self._members.connection(self.endpoint)
 
     def _safe(self, state: OriginState) -> int | None:
-        return state.durable_sequence  # another daemon may take over what is only in a log
+        return state.files_sequence  # another daemon may take over what is only in a log
 
     def lost(self, error: ClientError, *, unanswered: bool) -> Loss:
         """Decide where the next stream goes."""

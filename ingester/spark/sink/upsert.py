@@ -202,6 +202,7 @@ class UpsertSink:
         self._definition = definition
         self._root = root
         self._persist = options.flag("persist")
+        self._ack = options.ack
         # Created once, so that a commit that Spark repeats has the same id.
         self._own_id = uuid.uuid4().hex
 
@@ -228,7 +229,7 @@ class UpsertSink:
         told = f"{options.namespace}/{options.table}/{app_id}"
         origin = f"spark-{hashlib.sha256(told.encode()).hexdigest()[:40]}"
         with Client(options.given["endpoint"], options=options.connection()) as client:
-            stream = client.sync(options.namespace, origin)
+            stream = client.sync(options.namespace, origin, ack=self._ack)
             rows = self._handed_over(stream, staging, paths, commit, compare=write is not None)
             until = time.monotonic() + PATIENCE_S
             while self._persist and not self._in_files(client, stream, commit.sequence):
@@ -251,7 +252,7 @@ class UpsertSink:
         """Flush the table. Whether the transaction is known to be in files."""
         client.persist(self._options.namespace, self._options.table)
         try:
-            return (stream.standing().durable_sequence or 0) >= sequence
+            return (stream.standing().files_sequence or 0) >= sequence
         except (Unreachable, TimedOut, UnknownOutcome):
             return False  # _handed_over waits for the daemon
 

@@ -132,3 +132,13 @@ def test_progress_contradicted_by_a_daemon_is_not_claimed() -> None:
     )
     (after,) = merging.origins([[OriginState("o", memory_sequence=9, durable_sequence=8)], [there]])
     assert after.durable_sequence == 7
+
+
+def test_an_origin_is_in_files_as_far_as_every_daemon_says() -> None:
+    here = OriginState("o", memory_sequence=9, durable_sequence=9, files_sequence=4)
+    older = OriginState("o", memory_sequence=7, durable_sequence=7)
+    (both,) = merging.origins([[here], [older]])
+    assert (both.durable_sequence, both.files_sequence) == (7, 4)
+    nothing = OriginState("o", memory_sequence=9, durable_sequence=9, files_sequence=None)
+    (both,) = merging.origins([[nothing], [older]])
+    assert (both.durable_sequence, both.files_sequence) == (7, None)
