@@ -507,7 +507,7 @@ class Delivery:
         self._rows += pending.batch.num_rows
         self._batches += 1
         self._duplicates += answer.duplicate
-        self._at_disk += answer.ack == "disk"
+        self._at_disk += answer.ack != "store"
         numbers = self._numbers
         if answer.sequence is not None:
             numbers["sequence"] = answer.sequence

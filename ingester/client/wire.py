@@ -68,8 +68,9 @@ class WriteAnswer(msgspec.Struct, frozen=True):
     first: bool = False
     traces: bool = False
     """Whether batches of the stream may carry their span."""
-    ack: str = "disk"
-    """The level: ``store`` if the batch is in object storage, otherwise ``disk``."""
+    ack: str | None = "disk"
+    """The level: ``store`` if the batch is in object storage, otherwise ``disk``. None if nothing
+    was made durable, as for a message that does not close its transaction."""
     files_sequence: int | None = _NOT_SAID
 
     def __post_init__(self) -> None:

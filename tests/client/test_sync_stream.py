@@ -35,6 +35,7 @@ class OlderDaemon(flight.FlightServerBase):  # type: ignore[misc]
         self.epoch = 1
         self.memory: int | None = None
         self.refused = 0
+        self.also: dict[str, Any] = {}
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         try:
@@ -47,7 +48,7 @@ class OlderDaemon(flight.FlightServerBase):  # type: ignore[misc]
             pass
         self.memory = self.memory if command.sequence is None else command.sequence
         answer = {"accepted": True, "epoch": self.epoch, "memory_sequence": self.memory}
-        writer.write(json.dumps(answer).encode())
+        writer.write(json.dumps(answer | self.also).encode())
 
 
 def test_no_epoch_is_sent_to_an_older_daemon() -> None:
@@ -64,3 +65,15 @@ def test_no_epoch_is_sent_to_an_older_daemon() -> None:
         assert stream.standing().memory_sequence == 3
         assert stream.send("t", columns, row, begin=True, sequence=4).accepted
         assert daemon.refused == 2
+
+
+def test_a_message_that_makes_nothing_durable_has_no_level() -> None:
+    columns = [SyncColumn("old_pk", "id"), SyncColumn("new_pk", "id")]
+    row = pa.record_batch([pa.nulls(1, pa.int64()), pa.array([1])], names=["0", "1"])
+    with OlderDaemon() as daemon, Client(f"grpc://127.0.0.1:{daemon.port}") as client:
+        stream = client.sync("ns", "A")
+        daemon.also = {"ack": None}
+        assert stream.send("t", columns, row, begin=True).ack is None
+        daemon.also = {"ack": "store", "files_sequence": 3}
+        answer = stream.send("t", columns, row, sequence=4)
+        assert (answer.ack, answer.files_sequence) == ("store", 3)
