@@ -291,7 +291,8 @@ class SegmentSet:
         preallocation.
         """
         segment = self.open
-        assert segment is not None
+        if segment is None:
+            return  # the store had the groups, and the next segment is being opened
         self.written.set()
         fill = segment.fill
         if fill.operations and self.first_operation_at is None:

@@ -25,6 +25,7 @@ from wal import (
     RecordKind,
     Recovered,
 )
+from wal.shipping import Shipping
 
 IDENTITY = LogIdentity("ingester-1", "incarnation-1", 1)
 SMALL = LogSettings(segment_bytes=4096)
@@ -124,6 +125,7 @@ async def running(
     make: Callable[[list[Draft]], list[Entry]] | None = None,
     disk: Disk | None = None,
     begun: Callable[[], None] | None = None,
+    shipping: Shipping | None = None,
     **more: Any,
 ) -> AsyncIterator[Running]:
     """A started log; closed at the end if `clean`, else left as a killed process leaves it."""
@@ -132,7 +134,7 @@ async def running(
     await log.start(IDENTITY, first_seq or recovered.last_seq + 1, begun)
     state = Running(log)
     async with trio.open_nursery() as nursery:
-        await nursery.start(log.run, state.apply, make)
+        await nursery.start(log.run, state.apply, make, shipping)
         yield state
         if clean:
             await log.close()

@@ -13,6 +13,7 @@ import trio.testing
 import wal.segments
 from tests.wal.disks import FaultyDisk
 from tests.wal.driving import (
+    in_trio,
     operation,
     payloads,
     recovered_records,
@@ -21,7 +22,7 @@ from tests.wal.driving import (
     to_thread_until,
     trimmed,
 )
-from wal import LogSettings, RecordKind
+from wal import Entry, Log, LogSettings, RecordKind
 from wal.format import SEAL_RECORD_BYTES, segment_name
 
 
@@ -108,6 +109,48 @@ def test_an_unused_segment_is_rotated_only_if_forced(tmp_path: Path) -> None:
             assert state.log.open_segment == 3
 
     trio.run(write)
+
+
+class Shipped:
+    """Ships every entry, and keeps those that the test has not given back."""
+
+    def __init__(self) -> None:
+        self.kept: list[Entry] = []
+        self.any = threading.Event()
+
+    def takes(self, entry: Entry) -> bool:
+        return True
+
+    def submit(self, entries: Sequence[Entry]) -> None:
+        self.kept += entries
+        self.any.set()
+
+    def announce(self) -> None:
+        pass
+
+
+@in_trio
+async def test_what_the_store_has_is_applied_while_the_next_segment_is_opened(
+    tmp_path: Path,
+) -> None:
+    shipping, logs = Shipped(), list[Log]()
+
+    def carry() -> Sequence[tuple[int, Sequence[bytes]]]:
+        for log in logs:
+            log.shipped(shipping.kept)
+            log.catch_up()
+        return []
+
+    async with running(tmp_path, carry=carry, shipping=shipping) as state:
+        entry = operation(b"x")
+        state.answers.append(state.log, entry)
+        assert await trio.to_thread.run_sync(shipping.any.wait, 20)
+        logs.append(state.log)
+        await state.log.rotate(force=True)
+        logs.clear()
+        assert await state.answers.wait(entry) == [None]
+        assert state.applied == [entry]
+        assert (entry.segment, state.log.open_segment) == (1, 2)
 
 
 def test_carried_records_are_first_in_each_new_segment_and_as_of_its_opening(
