@@ -8,9 +8,11 @@
                 of its own: ``ingester.flush.file_writer`` makes the files, and it commits them by
                 ``persist.manifest`` itself
 
-    ``left_logs``  adopts logs of the folders that a daemon looks after, once they are free
+    ``adopt_store``  the same for log objects of a lost machine; it ends that log with fences first,
+                     and deletes the objects afterwards
+    ``left_logs``    adopts logs of the folders that a daemon looks after, once they are free
 
 All of them skip what manifests and origins have, so running twice adds nothing. Adoption never
-changes a log. One of our segments is deleted only when all its rows are committed or another
-process has taken them over. Start reading at ``replay``.
+changes a log on disk. One of our segments is deleted only when all its rows are committed or
+another process has taken them over. Start reading at ``replay``.
 """

@@ -4,9 +4,10 @@
         less what ``applied`` and the origins of the newest version have ──▶ files ──▶ commits
 
 An operation is committed under the identity that wrote it, so ``applied`` shows this run and every
-other what is committed already. The log is locked and read, never changed. Before any commit to a
-table, its manifest gets a newer epoch than the log's: that of the newest claimed process, or one
-claimed here. So the log's writer can no longer commit, and a newer daemon is not disturbed.
+other what is committed already. A log on disk is locked and read, never changed. Before any commit
+to a table, its manifest gets a newer epoch than the log's: that of the newest claimed process, or
+one claimed here. So the log's writer can no longer commit, and a newer daemon is not disturbed.
+``ingester.recovery.adopt_store`` adopts a log in the store.
 
 In a table with a primary key the last write of a key wins. Within one log that is log order.
 Against a newer epoch the order is unknown: where that has written, or may hold rows, nothing is
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -24,9 +26,10 @@ from pathlib import Path
 import msgspec
 
 from ingester.flush.file_writer import FileWriter
+from ingester.observability.status import LostOperations
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.adoption_rules import ADOPTION
-from ingester.recovery.orphan_log import OrphanLog
+from ingester.recovery.orphan_log import OrphanLog, folder_log
 from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
 from persist.manifest.paths import claim_path, claims_folder, parse_claim
 from persist.parquet.copy_on_write import RewriteLimits
@@ -47,9 +50,13 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an adoption. ``epochs`` are those of the log's writers, by ingester id."""
 
     directory: str
+    """The data directory, or ``store:ID``."""
     store: str
     epochs: dict[str, list[int]]
     tables: list[AdoptedTable]
+    lost: list[LostOperations] = []
+    """What was acknowledged on a disk only, and is in no file, as far as the store knows. It is
+    not lost if that disk is found."""
 
     @property
     def refused(self) -> list[AdoptedTable]:
@@ -80,19 +87,27 @@ def adopt(
     with ExitStack() as stack:
         if folder != directory or (folder.parent / LOCK_NAME).exists():
             stack.enter_context(DirectoryLock(folder.parent))
-        log = OrphanLog(folder)
+        log = folder_log(folder)
         if not log.segments:
             raise CannotAdopt(f"{directory} is no data directory: it holds no log segment")
         identities = Identities(store, log.writers())
-        tables = _adopted(log, store, identities, (target_file_bytes, at_once_bytes))
+        tables = adopt_log(log, store, identities, (target_file_bytes, at_once_bytes))
     return Adoption(
         directory=str(directory), store=store.url, epochs=identities.epochs(), tables=tables
     )
 
 
-def _adopted(
+def adopt_log(
     log: OrphanLog, store: ObjectStore, identities: Identities, limits: tuple[int, int]
 ) -> list[AdoptedTable]:
+    """Commit what a log has and no file contains.
+
+    Args:
+        limits: the bytes of a file, and those of rows in memory before a commit.
+
+    Raises:
+        CannotAdopt: as :func:`adopt`, and the other errors of reading and storing.
+    """
     target_file_bytes, at_once_bytes = limits
     tables: dict[tuple[str, str], TableAdoption] = {}
     held = 0
@@ -105,7 +120,7 @@ def _adopted(
                 # A pending switch is complete for the table's present version.
                 current = patiently(partial(load_current, store, *key))
                 manifest = Manifest(store, *key, current.table_version)
-                tables[key] = TableAdoption(manifest, file_writer, identities.successor)
+                tables[key] = TableAdoption(manifest, file_writer, identities)
             except TableNotFound as exc:
                 raise CannotAdopt(
                     f"the log has rows of table {key[0]}/{key[1]}, which store {store.url} does not"
@@ -126,12 +141,23 @@ def _adopted(
 
 
 class Identities:
-    """The writers of a log, and the identities that succeed them."""
+    """The writers of a log, and the identities that succeed them.
 
-    def __init__(self, store: ObjectStore, writers: list[WriterIdentity]) -> None:
+    Args:
+        successors: by ingester id, those that no process of another epoch follows. By default the
+            newest claimed one, or a new one.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        writers: list[WriterIdentity],
+        successors: Mapping[str, WriterIdentity] | None = None,
+    ) -> None:
         self._store = store
         self._writers = writers
-        self._successors: dict[str, WriterIdentity] = {}
+        self._successors = dict(successors or {})
+        self._ended = {each.ingester_id: each.epoch - 1 for each in self._successors.values()}
         self._checked = False
 
     def epochs(self) -> dict[str, list[int]]:
@@ -140,6 +166,11 @@ class Identities:
         for writer in self._writers:
             found.setdefault(writer.ingester_id, []).append(writer.epoch)
         return found
+
+    def last_ended(self, ingester_id: str) -> int:
+        """An epoch of the log, or a later one, up to which no process runs any more."""
+        last = max(w.epoch for w in self._writers if w.ingester_id == ingester_id)
+        return max(last, self._ended.get(ingester_id, 0))
 
     def check(self) -> None:
         """Check that this store knows the epochs of the log.
@@ -150,7 +181,7 @@ class Identities:
         if self._checked:
             return
         for writer in self._writers:
-            claimed = self._claimed(writer.ingester_id, writer.epoch)
+            claimed = claimed_by(self._store, writer.ingester_id, writer.epoch)
             if claimed != writer:
                 raise CannotAdopt(
                     f"the log was written by ingester {writer.ingester_id!r} in its epoch"
@@ -168,30 +199,38 @@ class Identities:
 
     def _find_or_claim(self, ingester_id: str) -> WriterIdentity:
         last = max(w.epoch for w in self._writers if w.ingester_id == ingester_id)
-        newest = self._newest_claim(ingester_id)
+        newest = newest_claim(self._store, ingester_id)
         if newest <= last:
-            incarnation = f"{ADOPTION}{secrets.token_hex(8)}"
-            body = {"incarnation": incarnation, "at": self._store.now().isoformat()}
-            claim = partial(claim_epoch, self._store, ingester_id, last + 1, body)
-            epoch = patiently(claim)
-            if epoch == last + 1:
-                return WriterIdentity(ingester_id, incarnation, epoch)
+            claimed = claim_adoption(self._store, ingester_id, last + 1)
+            if claimed.epoch == last + 1:
+                return claimed
             # A daemon has started meanwhile: our claim would fence it.
-            newest = epoch - 1
-        found = self._claimed(ingester_id, newest)
+            newest = claimed.epoch - 1
+        found = claimed_by(self._store, ingester_id, newest)
         if found is None:
             raise CannotAdopt(f"{claim_path(ingester_id, newest)} in {self._store.url} is no claim")
         return found
 
-    def _newest_claim(self, ingester_id: str) -> int:
-        folder = claims_folder(ingester_id)
-        listed = patiently(lambda: list(self._store.list(folder)))
-        return max((parse_claim(info.path) or 0 for info in listed), default=0)
 
-    def _claimed(self, ingester_id: str, epoch: int) -> WriterIdentity | None:
-        """The identity that claimed the epoch, or None."""
-        try:
-            body = json.loads(patiently(partial(self._store.get, claim_path(ingester_id, epoch))))
-            return WriterIdentity(ingester_id, str(body["incarnation"]), epoch)
-        except (ObjectNotFound, ValueError, KeyError, TypeError):
-            return None
+def claim_adoption(store: ObjectStore, ingester_id: str, at_least: int) -> WriterIdentity:
+    """Claim an epoch for an adoption, above all claimed ones and at least this one."""
+    incarnation = f"{ADOPTION}{secrets.token_hex(8)}"
+    body = {"incarnation": incarnation, "at": store.now().isoformat()}
+    epoch = patiently(partial(claim_epoch, store, ingester_id, at_least, body))
+    return WriterIdentity(ingester_id, incarnation, epoch)
+
+
+def newest_claim(store: ObjectStore, ingester_id: str) -> int:
+    """The newest claimed epoch of an ingester, or 0."""
+    folder = claims_folder(ingester_id)
+    listed = patiently(lambda: list(store.list(folder)))
+    return max((parse_claim(info.path) or 0 for info in listed), default=0)
+
+
+def claimed_by(store: ObjectStore, ingester_id: str, epoch: int) -> WriterIdentity | None:
+    """The identity that claimed the epoch, or None."""
+    try:
+        body = json.loads(patiently(partial(store.get, claim_path(ingester_id, epoch))))
+        return WriterIdentity(ingester_id, str(body["incarnation"]), epoch)
+    except (ObjectNotFound, ValueError, KeyError, TypeError):
+        return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -94,6 +94,16 @@ class AdoptedTable(msgspec.Struct, frozen=True, kw_only=True):
     """Committed states of sources."""
 
 
+class Successors(Protocol):
+    """The identities that succeed the writers of a log."""
+
+    def successor(self, ingester_id: str) -> WriterIdentity:
+        """An identity newer than all writers of the log."""
+
+    def last_ended(self, ingester_id: str) -> int:
+        """An epoch of the log, or a later one, up to which no process runs any more."""
+
+
 class TableAdoption:
     """Takes a table's operations in log order and commits them."""
 
@@ -101,7 +111,7 @@ class TableAdoption:
         self,
         manifest: Manifest,
         file_writer: Callable[[WriterIdentity], FileWriter],
-        successor: Callable[[str], WriterIdentity],
+        successors: Successors,
     ) -> None:
         """Load the table.
 
@@ -110,7 +120,7 @@ class TableAdoption:
         """
         self._manifest = manifest
         self._file_writer = file_writer
-        self._successor = successor
+        self._successors = successors
         self._state = patiently(manifest.load)
         self._keyed = TableDefinition.of_state(self._state).keyed
         self._writers: dict[str, WriterIdentity] = {}
@@ -271,11 +281,16 @@ class TableAdoption:
         raise CommitUnclear(self._state.version + 1, "none", f"{PLANS} plans in a row were void")
 
     def _replace(self, old: WriterIdentity) -> None:
-        """Put a newer epoch than the old one into the table's manifest."""
+        """Put a newer epoch than the log's into the table's manifest.
+
+        Its later epochs, too, may have the table open and are over: their rows are adopted after
+        the old one's.
+        """
+        last = self._successors.last_ended(old.ingester_id)
         known = self._state.writers.get(old.ingester_id)
-        if known is not None and known.epoch > old.epoch:
+        if known is not None and known.epoch > last:
             return
-        successor = self._successor(old.ingester_id)
+        successor = self._successors.successor(old.ingester_id)
         # As closed: the daemon with this epoch says ``open`` before its first write. Nobody else
         # may own a keyed table before the end: the newer row of a key must win.
         holds = self._keyed and successor.incarnation.startswith(ADOPTION)
@@ -283,7 +298,8 @@ class TableAdoption:
         fence = WriterAction(old.ingester_id, successor.incarnation, successor.epoch, state)
         proposal = Proposal([fence])
         try:
-            call = partial(commit, self._manifest, self._state, proposal, successor, if_older(old))
+            older = if_older(old.ingester_id, last)
+            call = partial(commit, self._manifest, self._state, proposal, successor, older)
             self._state = patiently(call)
         except Fenced:  # by a still newer one, which suffices
             self._state = patiently(partial(self._manifest.refresh, self._state))
@@ -384,14 +400,14 @@ def if_still(held: WriterAction) -> Rebase:
     return guarded
 
 
-def if_older(old: WriterIdentity) -> Rebase:
-    """The usual rule, or no actions if the manifest has a newer epoch than ``old``.
+def if_older(ingester_id: str, epoch: int) -> Rebase:
+    """The usual rule, or no actions if the manifest has a newer epoch than this one.
 
     That may be the successor itself with the table open, whose entry must stay.
     """
 
     def guarded(state: TableState, actions: Sequence[Action]) -> tuple[Action, ...]:
-        known = state.writers.get(old.ingester_id)
-        return () if known is not None and known.epoch > old.epoch else rebase(state, actions)
+        known = state.writers.get(ingester_id)
+        return () if known is not None and known.epoch > epoch else rebase(state, actions)
 
     return guarded

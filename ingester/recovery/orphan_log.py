@@ -1,22 +1,25 @@
-"""The acknowledged operations of a log whose daemon does not run.
+"""The acknowledged operations of a log whose daemon does not run, on disk or in the store.
 
-The log is only read. Damage that a start would refuse is refused here with the same error; a torn
-tail, which was never acknowledged, is left out.
+The log is only read. Damage that a start would refuse is refused here with the same error. A torn
+tail and what follows a fence were never acknowledged, and are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from ingester.dml.control_records import decode_record
 from ingester.dml.record import DamagedRecord, LoggedOperation, checkpoint_of, decode_schema
 from ingester.origins.checkpoint_state import SharedBytes, SourceCheckpoint
+from ingester.store_log.fencing import FencedEpoch
+from ingester.store_log.reading import ObjectCursor, left_objects
 from persist.manifest import WriterIdentity
-from wal import Disk, Record, RecordKind, SegmentFacts
+from persist.store import ObjectStore, StoreRetry
+from wal import Disk, Record, RecordKind
 from wal.recovery import facts_of, refusal, survey
 from wal.replay import ReplayCursor
 
@@ -30,45 +33,50 @@ class OrphanOperation(NamedTuple):
     checkpoint: SourceCheckpoint | None
 
 
+class OrphanSegment(NamedTuple):
+    """A segment on disk, or a log object."""
+
+    name: str
+    writer: WriterIdentity
+
+
+class Cursor(Protocol):
+    """The records of a log, oldest first."""
+
+    def next_chunk(self) -> list[Record] | None:
+        """Records of one segment, at least one; None at the end."""
+
+
 class OrphanLog:
-    """The log of a stopped daemon, in its folder."""
+    """The log of a daemon that does not run.
 
-    def __init__(self, folder: Path) -> None:
-        """Check every segment completely.
+    Args:
+        segments: by the numbers that the records name.
+        cursor: begins to read.
+    """
 
-        Raises:
-            LogDamaged, LogTooNew: a start would refuse the log.
-            OSError: the folder cannot be read.
-        """
-        self._disk = Disk()
-        self._folder = folder
-        found = survey(self._disk, folder)
-        if (error := refusal(folder, found)) is not None:
-            raise error
-        self._facts: dict[int, SegmentFacts] = {
-            verdict.number: facts_of(verdict, state)
-            for verdict, state in zip(found.verdicts, found.states(), strict=True)
-            if state != "headerless"
-        }
+    def __init__(self, segments: Mapping[int, OrphanSegment], cursor: Callable[[], Cursor]) -> None:
+        self._segments = segments
+        self._cursor = cursor
 
     @property
     def segments(self) -> int:
         """The number of segments."""
-        return len(self._facts)
+        return len(self._segments)
 
     def writers(self) -> list[WriterIdentity]:
         """The log's writers by epoch, each once, including those without operations."""
-        found = {_identity(facts) for facts in self._facts.values()}
+        found = {segment.writer for segment in self._segments.values()}
         return sorted(found, key=lambda writer: (writer.ingester_id, writer.epoch))
 
     def operations(self) -> Iterator[OrphanOperation]:
-        """All operations, oldest first; about 8 MiB are read at a time.
+        """All operations, oldest first; about 8 MiB, or a few log objects, are read at a time.
 
         Raises:
-            LogDamaged, DamagedRecord: a record is damaged.
+            LogDamaged, ObjectDamaged, DamagedRecord: a record is damaged.
+            ObjectNotFound: a log object was deleted meanwhile.
         """
-        facts = list(self._facts.values())
-        cursor = ReplayCursor(self._disk, self._folder, facts, pa.allocate_buffer)
+        cursor = self._cursor()
         schemas: dict[int, pa.Schema] = {}
         shared: dict[str, SharedBytes] = {}
         segment = -1
@@ -81,9 +89,8 @@ class OrphanLog:
                 try:
                     operations = self._decoded(record, schemas, shared)
                 except DamagedRecord as exc:
-                    raise DamagedRecord(
-                        f"log segment {record.segment}, offset {record.offset}: {exc}"
-                    ) from exc
+                    name = self._segments[segment].name
+                    raise DamagedRecord(f"{name}, offset {record.offset}: {exc}") from exc
                 yield from operations
 
     def _decoded(
@@ -97,7 +104,7 @@ class OrphanLog:
             shared[bulk.id] = bulk
         if record.kind != RecordKind.OPERATION:
             return []
-        writer = _identity(self._facts[record.segment])
+        writer = self._segments[record.segment].writer
         found = decode_record(record.payload, schemas, record.operations)
         return [
             OrphanOperation(
@@ -107,5 +114,47 @@ class OrphanLog:
         ]
 
 
-def _identity(facts: SegmentFacts) -> WriterIdentity:
-    return WriterIdentity(facts.ingester_id, facts.incarnation, facts.epoch)
+def folder_log(folder: Path) -> OrphanLog:
+    """The log in a folder; every segment is checked completely.
+
+    Raises:
+        LogDamaged, LogTooNew: a start would refuse the log.
+        OSError: the folder cannot be read.
+    """
+    disk = Disk()
+    found = survey(disk, folder)
+    if (error := refusal(folder, found)) is not None:
+        raise error
+    facts = [
+        facts_of(verdict, state)
+        for verdict, state in zip(found.verdicts, found.states(), strict=True)
+        if state != "headerless"
+    ]
+    segments = {
+        each.number: OrphanSegment(
+            f"log segment {each.number}",
+            WriterIdentity(each.ingester_id, each.incarnation, each.epoch),
+        )
+        for each in facts
+    }
+    return OrphanLog(segments, lambda: ReplayCursor(disk, folder, facts, pa.allocate_buffer))
+
+
+def store_log(
+    store: ObjectStore,
+    ended: Sequence[FencedEpoch],
+    writers: Mapping[int, WriterIdentity],
+    policy: StoreRetry,
+) -> OrphanLog:
+    """The log objects of ended epochs.
+
+    Args:
+        writers: by epoch.
+        policy: how long reading is retried.
+    """
+    objects = left_objects(ended, ())
+    segments = {
+        each.segment: OrphanSegment(f"log object {each.path}", writers[each.epoch])
+        for each in objects
+    }
+    return OrphanLog(segments, lambda: ObjectCursor(store, objects, (), pa.allocate_buffer, policy))

@@ -9,6 +9,8 @@
 writes, no object. An object is created conditionally, so that a process which was replaced cannot
 create its next one: its successor has put a fence there.
 
+``heartbeat`` is the sign of life for daemons that would adopt this log.
+
 The room decides nothing about rows: it neither reads nor changes a payload. Start reading at
 ``shipper``, then ``fencing``.
 """

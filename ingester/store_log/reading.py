@@ -81,8 +81,10 @@ class ObjectCursor:
         objects: Sequence[LeftObject],
         local: Sequence[SegmentFacts],
         allocate: Callable[[int], WriteableBuffer],
+        policy: StoreRetry = READ_RETRY,
     ) -> None:
         self._store = store
+        self._policy = policy
         self._left = deque(objects)
         self._local = [facts for facts in local if facts.operations]
         self._epochs = {facts.epoch for facts in local}
@@ -120,7 +122,7 @@ class ObjectCursor:
         while self._left and len(self._ahead) < self._most_ahead:
             read = self._left.popleft()
             get = partial(self._store.get, read.path)
-            self._ahead.append((read, self._threads.submit(retry, get, READ_RETRY)))
+            self._ahead.append((read, self._threads.submit(retry, get, self._policy)))
 
     @property
     def _most_ahead(self) -> int:

@@ -18,7 +18,7 @@ import pytest
 from ingester.buffer import BufferedRows, RowsToFlush
 from ingester.flush.file_writer import FileWriter
 from ingester.recovery.adopt import adopt
-from ingester.recovery.orphan_log import OrphanLog
+from ingester.recovery.orphan_log import folder_log
 from persist.manifest import (
     Action,
     Applied,
@@ -85,7 +85,7 @@ class Scene:
         shutil.copytree(left_behind, folder)
         self.folder = folder
         self.store = open_store(store_url(folder))
-        self.log = OrphanLog(folder / "first" / "wal")
+        self.log = folder_log(folder / "first" / "wal")
         (self.first,) = self.log.writers()
         self.second = WriterIdentity(self.first.ingester_id, "second", 0)
 

@@ -14,6 +14,7 @@ from persist.store.local import LocalStore
 from persist.table import TableDefinition
 
 OLD = WriterIdentity("ingester-a", "0" * 16, 1)
+UNLESS_NEWER = if_older(OLD.ingester_id, OLD.epoch)
 SUCCESSOR = WriterIdentity("ingester-a", "1" * 16, 2)
 
 
@@ -31,11 +32,11 @@ def table_of(folder: Path) -> tuple[Manifest, TableState]:
 def test_a_successor_that_has_opened_the_table_meanwhile_stays_open(tmp_path: Path) -> None:
     manifest, seen = table_of(tmp_path)
     commit(manifest, seen, said(SUCCESSOR, "open"), SUCCESSOR)
-    after = commit(manifest, seen, said(SUCCESSOR, "closed"), SUCCESSOR, if_older(OLD))
+    after = commit(manifest, seen, said(SUCCESSOR, "closed"), SUCCESSOR, UNLESS_NEWER)
     assert (after.writers["ingester-a"].epoch, after.writers["ingester-a"].state) == (2, "open")
 
 
 def test_where_the_old_one_was_the_last_it_is_fenced(tmp_path: Path) -> None:
     manifest, seen = table_of(tmp_path)
-    after = commit(manifest, seen, said(SUCCESSOR, "closed"), SUCCESSOR, if_older(OLD))
+    after = commit(manifest, seen, said(SUCCESSOR, "closed"), SUCCESSOR, UNLESS_NEWER)
     assert (after.writers["ingester-a"].epoch, after.writers["ingester-a"].state) == (2, "closed")
