@@ -7,6 +7,7 @@ Four paths lead through it. A name in double backquotes is a package below, with
               admits it by its size; small batches that wait together become one record. Whatever
               waits for the log is written and synced together; then it is acknowledged. The event
               loop applies it to the buffers in log order, before any query that starts afterwards.
+              At level ``store`` it is also put into the store first (``store_log``).
 
     flush     ``buffer`` ─▶ ``flush`` ─▶ `persist` ─▶ ``tables`` ─▶ ``buffer``
               A partition's buffer is frozen by age, size or memory pressure. Workers sort, encode
@@ -19,7 +20,8 @@ Four paths lead through it. A name in double backquotes is a package below, with
 
     restart   ``daemon`` ─▶ `wal`, `persist` ─▶ ``recovery`` ─▶ ``tables``, ``buffer``
               A start checks the log, claims a new epoch in the store and commits it to every table
-              in the log, which fences its predecessor. Replay restores the rows that no file has.
+              in the log, which fences its predecessor. Replay restores the rows that no file has,
+              from the log on disk and from the one in the store.
 
 Layers, from the top; a package imports only from lower ones (``.importlinter``):
 
@@ -32,6 +34,7 @@ Layers, from the top; a package imports only from lower ones (``.importlinter``)
     ``tables``, ``registering``                         the catalogue, each manifest's commit gate
     ``buffer``                                          unflushed rows
     ``dml``                                             operations and their log records
+    ``store_log``                                       the log in the object store
     ``origins``, ``observability``, ``quotas``, ``reports``
     ``schema``                                          columns and types, the conversion into them
     ``config``

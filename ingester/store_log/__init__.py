@@ -4,7 +4,7 @@
     cleaning   rows in files ─▶ the log's segments go ─▶ ``cleaner`` deletes their log objects
     restart    ``fencing`` ends the logs of earlier epochs ─▶ ``reading`` ─▶ `ingester.recovery`
 
-`wal.objects` has the format. At most one object is begun per ``wal.store.interval``, unless
+``opening`` makes the parts. `wal.objects` has the format. At most one object is begun per ``wal.store.interval``, unless
 ``wal.store.max_bytes`` wait; several are under way, and they are acknowledged in order. Nobody
 writes, no object. An object is created conditionally, so that a process which was replaced cannot
 create its next one: its successor has put a fence there.

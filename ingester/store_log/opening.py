@@ -25,9 +25,9 @@ class Left(NamedTuple):
     """What earlier epochs left behind."""
 
     ended: list[FencedEpoch]
-    """Their logs in the store."""
+    """Their logs in the store have ended."""
     segments: Sequence[SegmentFacts]
-    """The log on disk."""
+    """These are in the log on disk."""
 
 
 @dataclass(frozen=True, slots=True)
