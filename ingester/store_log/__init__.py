@@ -4,10 +4,10 @@
     cleaning   rows in files ─▶ the log's segments go ─▶ ``cleaner`` deletes their log objects
     restart    ``fencing`` ends the logs of earlier epochs ─▶ ``reading`` ─▶ `ingester.recovery`
 
-At most one object is begun per ``wal.store.interval``, unless ``wal.store.max_bytes`` wait; several
-are under way, and they are acknowledged in order. While nobody writes, there is no object. An object
-is created conditionally: a process that was replaced cannot create its next one, because its
-successor has put a fence there. `wal.objects` has the format; ``opening`` makes the parts.
+At most one object is begun per ``wal.store.interval``, unless ``wal.store.max_bytes`` wait. Several
+are under way, and they are acknowledged in order. While nobody writes, none is made. An object is
+created conditionally: a process that was replaced cannot create its next one, because its successor
+has put a fence there. `wal.objects` has the format; ``opening`` makes the parts.
 
 The room decides nothing about rows: it neither reads nor changes a payload. Start reading at
 ``shipper``, then ``fencing``.
