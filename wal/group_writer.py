@@ -315,10 +315,12 @@ class GroupWriter:
         shipping = [entry for entry in group.entries if self._shipping.takes(entry)]
         self._queue.written(group)
         if shipping:
+            # Before anything later is applied: a reader learns what is not applied yet.
             for entry in shipping:
                 entry.shipped = True
+                for route in entry.routes:
+                    route.wait(entry.seq)
             group.entries = [entry for entry in group.entries if not entry.shipped]
-            # Before anything later is applied: a reader learns what is not applied yet.
             self._shipping.submit(shipping)
         # Before any callback: a caller that is told finds the group on the queue.
         self._applies.add(group, None)

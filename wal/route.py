@@ -10,6 +10,7 @@ is flushed: no log object then lacks an entry of the table that is in no file
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 
 
@@ -27,13 +28,33 @@ LOCAL, HELD, SHIPPED = RouteState
 
 
 class Route:
-    """The way of one table's entries. Any thread reads it; `Shipping` changes it."""
+    """The way of one table's entries. Any thread reads it; `Shipping` changes its state."""
 
-    __slots__ = ("name", "state")
+    __slots__ = ("_waiting", "name", "state")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.state = LOCAL
+        self._waiting: deque[int] = deque()
+
+    def wait(self, seq: int) -> None:
+        """Note that an entry of this sequence ships. In the thread that writes the log, before any
+        later entry is applied.
+        """
+        self._waiting.append(seq)
+
+    def applied(self, seq: int) -> None:
+        """Note that the entries up to a sequence are applied. On the loop, in log order."""
+        while self._waiting and self._waiting[0] <= seq:
+            self._waiting.popleft()
+
+    @property
+    def first_waiting(self) -> int | None:
+        """The lowest sequence of an entry that ships and is not applied yet. Any thread."""
+        try:
+            return self._waiting[0]
+        except IndexError:
+            return None
 
     @property
     def ships(self) -> bool:

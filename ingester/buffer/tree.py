@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,7 @@ from ingester.origins.tenure import Tenure
 from ingester.quotas.namespaces import Namespaces
 from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
+from wal import RouteState
 
 Why = Literal[
     "age",
@@ -102,6 +103,9 @@ class BufferTree:
         self.namespaces = Namespaces() if namespaces is None else namespaces
         self.tables: dict[TableKey, TableBuffer] = {}
         self.applied_seq = 0
+        """The highest applied sequence; of a table whose operations ship, lower ones may wait."""
+        self._local_seq = 0
+        """Every operation up to it that did not ship is applied."""
         self.live_partitions = 0
         """Number of partitions with a buffer, over all tables."""
         self.aging: dict[Aging, OrderedDict[BufferHandle, PartitionBuffer]] = {}
@@ -134,6 +138,24 @@ class BufferTree:
     def definition_of(self, table: TableKey) -> TableDefinition:
         """Return a table's current definition. A table that operations name is in the tree."""
         return self.tables[table].definition
+
+    def upto(self, table: TableBuffer) -> int:
+        """Return the table's position: its buffers and files have exactly what it has up to there.
+
+        It never falls. Thread-safe. The caller holds the table's lock if it reads buffers, too.
+        """
+        with table.lock:
+            # Read first: whatever lies below and is not applied is known to wait by then.
+            shipped = table.route.state is RouteState.SHIPPED
+            position = self.applied_seq if shipped else self._local_seq
+            if (waiting := table.route.first_waiting) is not None:
+                position = min(position, waiting - 1)
+            return max(position, table.newest[1])
+
+    def upto_in(self, tables: Iterable[TableKey]) -> int:
+        """Return the lowest position of these tables, or the newest sequence without any."""
+        found = [self.upto(self.tables[key]) for key in tables if key in self.tables]
+        return min(found, default=self.applied_seq)
 
     def apply(self, operation: Operation) -> None:
         """Append every part to its partition's active buffer. Atomic: no await until all are in."""
@@ -199,6 +221,9 @@ class BufferTree:
         table.unflushed_operations += operation.operations
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
+        if not operation.in_store:
+            self._local_seq = max(self._local_seq, operation.last_seq)
+        table.route.applied(operation.last_seq)
         tenure = self._note_sequences(table, operation, holders)
         if operation.checkpoint is not None:
             self._note_checkpoint(table, operation, operation.checkpoint, tenure)

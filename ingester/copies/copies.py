@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -78,13 +78,13 @@ class CopyOptions:
     Attributes:
         names_of: Returns the names of a table's transformers.
         is_stopping: Whether the daemon is stopping.
-        applied_seq: The newest visible sequence.
+        upto_in: Returns the lowest position of tables.
         target_bytes: ``persist.target_file_bytes``.
     """
 
     names_of: Callable[[TableKey, TableDefinition | None], tuple[str, ...]]
     is_stopping: Callable[[], bool]
-    applied_seq: Callable[[], int]
+    upto_in: Callable[[Iterable[TableKey]], int]
     target_bytes: int
 
 
@@ -294,7 +294,7 @@ class Copies:
             await trio.to_thread.run_sync(files.check_keys)
             stamp = checkpoint.stamp(
                 (self._writer.ingester_id, self._writer.epoch),
-                self._options.applied_seq(),
+                self._options.upto_in((copy.name.table,)),
                 None,
                 None,
             )

@@ -194,7 +194,7 @@ class Runtime:
         copy_options = CopyOptions(
             names_of=self.write.transforms.names_of,
             is_stopping=lambda: self.write.admission.stopping,
-            applied_seq=lambda: tables.tree.applied_seq,
+            upto_in=tables.tree.upto_in,
             target_bytes=settings.persist.target_file_bytes,
         )
         portal = Portal(before=partial(catch_up, self.wal))

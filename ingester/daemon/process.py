@@ -297,7 +297,7 @@ async def replay_log(runtime: Runtime) -> bool:
     writer, diskless = runtime.writer, runtime.settings.wal.disk == "off"
     await runtime.wal.start(
         LogIdentity(writer.ingester_id, writer.incarnation, writer.epoch),
-        first_seq=recovered.last_seq + 1,
+        first_seq=max(recovered.last_seq, tables.tree.applied_seq) + 1,
         begun=None if diskless else partial(note_epoch, runtime.settings.data_dir, writer),
     )
     truncation.note_replaying(None)

@@ -58,7 +58,7 @@ class Part(NamedTuple):
 class Operation:
     """A validated write, or a coalesced batch of several.
 
-    The log sets ``seq`` (of the first write), ``epoch`` and ``segment``.
+    The log sets ``seq`` (of the first write), ``epoch``, ``segment`` and ``in_store``.
     """
 
     table: TableKey
@@ -87,6 +87,8 @@ class Operation:
     seq: int = 0
     epoch: int = 0
     segment: int = 0
+    in_store: bool = False
+    """Whether a log object has it."""
     admitted_bytes: int = 0
     """Bytes counted by admission control until it is applied or refused."""
     opens: tuple[PartitionKey, ...] = ()

@@ -267,7 +267,7 @@ class LiveFeed:
                 after,
                 f"belongs to daemon {ticket.after.ingester_id!r}, this is {past.ingester_id!r}",
             )
-        now = self._tails.now()
+        now = self._tails.now(table)
         if after.epoch == now.epoch:
             if after > now:
                 raise BadRequest(

@@ -179,9 +179,9 @@ class LiveTails:
         self._kept: OrderedDict[BufferHandle, Kept] = OrderedDict()
         """Kept rows of all tables, oldest first."""
 
-    def now(self) -> Position:
-        """Return the position of the last applied operation. Thread-safe."""
-        return Position(self.past.epoch, self._tree.applied_seq)
+    def now(self, table: TableBuffer) -> Position:
+        """Return the table's current position. Thread-safe."""
+        return Position(self.past.epoch, self._tree.upto(table))
 
     def opened(self, table: TableBuffer) -> None:
         """Record a table: what earlier incarnations flushed is gone."""
@@ -213,7 +213,7 @@ class LiveTails:
         """Keep a buffer's rows, or record them as gone. Called under the table's lock."""
         tail, now = self._tails[table], time.monotonic()
         if handle.taken_back:
-            tail.taken_back = GoneOperation(self.now(), table.state.version)
+            tail.taken_back = GoneOperation(self.now(table), table.state.version)
         if tail.followed_until <= now or handle.taken_back:
             tail.gone.note(Position(handle.epoch, handle.last_seq), table.state.version)
             return
@@ -279,7 +279,7 @@ class LiveTails:
             limit: size of the answer in bytes.
         """
         with table.lock:
-            upto, state, definition = self.now(), table.state, table.definition
+            upto, state, definition = self.now(table), table.state, table.definition
             after = upto if after is None else after
             tail = self._tails[table]
             if tail.table_version != state.table_version:

@@ -114,7 +114,7 @@ class Queries:
             return None
         if not (self._catalog.is_fresh(table, self._limits.refresh_s) and self._hooks.settled()):
             return None
-        snapshot = snapshot_all(table, self._applied_seq)
+        snapshot = snapshot_all(table, self._tree.upto)
         return self.answer(table, snapshot, ticket, check_wanted=check_wanted)
 
     async def open(self, ticket: Ticket) -> AnswerStream:
@@ -269,20 +269,17 @@ class Queries:
         """Release every snapshot at the end of the process."""
         self._expire(float("inf"))
 
-    def _applied_seq(self) -> int:
-        return self._tree.applied_seq
-
     async def _snapshot(self, table: TableBuffer, ticket: Ticket) -> Snapshot:
         if ticket.scope == "version":
             files = await self.version_tail.files(table, ticket.version, ticket.table_version)
-            return snapshot_version(files, self._tree.applied_seq)
+            return snapshot_version(files, self._tree.upto(table))
         await self.refresh(table)
         if ticket.scope == "all":
             if await self._is_elsewhere(table, ticket):
                 # Buffered rows belong to the current table version.
                 files = await self.version_tail.files(table, None, ticket.table_version)
-                return snapshot_version(files, self._tree.applied_seq)
-            return snapshot_all(table, self._applied_seq)
+                return snapshot_version(files, self._tree.upto(table))
+            return snapshot_all(table, self._tree.upto)
         await self.version_tail.check_current(table, ticket)
         snapshot = await self.version_tail.buffered(table, ticket.version)
         try:

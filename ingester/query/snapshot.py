@@ -85,14 +85,18 @@ class Snapshot:
                 pin.close()
 
 
-def snapshot_all(table: TableBuffer, applied_seq: Callable[[], int]) -> Snapshot:
+Upto = Callable[[TableBuffer], int]
+"""Returns a table's position; :meth:`ingester.buffer.BufferTree.upto`."""
+
+
+def snapshot_all(table: TableBuffer, upto: Upto) -> Snapshot:
     """Take files, buffers, and the sequence up to which they are complete. Thread-safe."""
     with table.lock:
         return Snapshot(
             definition=table.definition,
             version=table.state.version,
             # Read under the lock, so the buffers contain no later operation of this table.
-            sequence=applied_seq(),
+            sequence=upto(table),
             files=table.state.partitions.items(),
             pins=_pins(table),
             table_version=table.state.table_version,
@@ -101,7 +105,7 @@ def snapshot_all(table: TableBuffer, applied_seq: Callable[[], int]) -> Snapshot
 
 def snapshot_buffered(
     table: TableBuffer,
-    applied_seq: Callable[[], int],
+    upto: Upto,
     version: int,
     persisted_since: Sequence[Add],
     before: TableState | None = None,
@@ -120,7 +124,7 @@ def snapshot_buffered(
             definition=table.definition,
             version=version,
             taken_version=taken if table_version == table.state.table_version else 0,
-            sequence=applied_seq(),
+            sequence=upto(table),
             files=list(files.items()),
             pins=_pins(table),
             table_version=table.state.table_version,

@@ -107,7 +107,7 @@ class VersionTail:
             )
         persisted, before = await self._persisted_since(table, version)
         # Atomic: no await since the version was checked.
-        return snapshot_buffered(table, lambda: self._tree.applied_seq, version, persisted, before)
+        return snapshot_buffered(table, self._tree.upto, version, persisted, before)
 
     async def _persisted_since(
         self, table: TableBuffer, version: int

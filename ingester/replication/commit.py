@@ -10,7 +10,7 @@ threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from ingester.errors import BadRequest
 from ingester.query.read_context import Selection
 from ingester.query.reader import PartReader
 from ingester.query.row_group_cache import RowGroupCache
-from ingester.query.snapshot import snapshot_all
+from ingester.query.snapshot import Upto, snapshot_all
 from ingester.query.stream import AnswerStream
 from ingester.query.ticket import predicate_of
 from ingester.replication.dedup import NewChanges, TransactionDedup
@@ -67,8 +67,7 @@ class PointLookup:
     """Reads rows by their keys."""
 
     row_groups: RowGroupCache
-    applied_seq: Callable[[], int]
-    """The daemon's newest visible sequence."""
+    upto: Upto
 
     def rows_with_keys(self, table: TableBuffer, keys: pa.Table) -> pa.Table:
         """The whole rows with these keys, in any order; missing keys are ignored.
@@ -78,7 +77,7 @@ class PointLookup:
         Raises:
             StoreUnreachable: a file cannot be read now.
         """
-        snapshot = snapshot_all(table, self.applied_seq)
+        snapshot = snapshot_all(table, self.upto)
         definition = snapshot.definition
         key = list(definition.primary_key)
         selection = Selection(
@@ -148,6 +147,8 @@ class TransactionPath:
     partitions: PartitionRoom
     schema_numbers: Iterator[int]
     """A number for each logged schema, shared by all writers."""
+    upto_in: Callable[[Iterable[TableKey]], int]
+    """Returns the lowest position of tables."""
 
 
 class TransactionCommit:
@@ -167,16 +168,13 @@ class TransactionCommit:
         """Return whether a table can record a transaction."""
         self._dedup = dedup
         self._lookup = lookup
+        self.upto_in = path.upto_in
+        """Return the lowest position of these tables."""
         self._operation_log = path.log
         self._partitions = path.partitions
         self._numbers = path.schema_numbers
         self._on_logged = on_logged
         self._schemas: dict[tuple[TableKey, int, tuple[str, ...]], LoggedSchema] = {}
-
-    @property
-    def newest_seq(self) -> int:
-        """The daemon's newest visible sequence."""
-        return self._lookup.applied_seq()
 
     async def commit(
         self,

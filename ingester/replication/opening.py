@@ -48,8 +48,10 @@ def open_replication(
     shared.ledger.gauge("transactions", lambda: transactions.nbytes)
     commit = TransactionCommit(
         TransactionDedup(tables.catalog, tables.takeover, write.transforms.names_of),
-        PointLookup(row_groups, lambda: tables.tree.applied_seq),
-        TransactionPath(write.operation_log, write.partition_room, write.schema_numbers),
+        PointLookup(row_groups, tables.tree.upto),
+        TransactionPath(
+            write.operation_log, write.partition_room, write.schema_numbers, tables.tree.upto_in
+        ),
         logged,
     )
     service = Replication(

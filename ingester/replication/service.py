@@ -160,7 +160,7 @@ class Replication:
     async def stand(self, origin: str) -> OriginProgress:
         """An origin's progress, even if there is no room for it."""
         if self._origins.find(origin) is None:
-            return OriginProgress(self._commit.newest_seq, False, None, None, True)
+            return OriginProgress(self._commit.upto_in(()), False, None, None, True)
         return self._standing(origin)
 
     def drop_idle(self) -> None:
@@ -338,7 +338,7 @@ class Replication:
         origin = self._origins.get(name)
         first, origin.answered = not origin.answered, True
         return OriginProgress(
-            sequence=self._commit.newest_seq if sequence is None else sequence,
+            sequence=self._commit.upto_in(origin.tables) if sequence is None else sequence,
             duplicate=duplicate,
             memory_sequence=origin.memory_sequence,
             durable_sequence=origin.durable_sequence,

@@ -23,7 +23,7 @@ def open_sql(
     """
     settings, url = shared.settings, shared.store.url
     root = url.removeprefix(_LOCAL) if url.startswith(_LOCAL) else None
-    here = Here(shared.writer.ingester_id, lambda: tables.tree.applied_seq, call)
+    here = Here(shared.writer.ingester_id, tables.tree.upto, call)
     reader = SnapshotReader(queries, root)
     folder = settings.data_dir.absolute() / "sql"
     peers = Peers(settings.sql, settings.tls, store_id, folder)

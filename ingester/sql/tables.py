@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ingester.buffer import TableBuffer
 from ingester.errors import BadRequest, Refused, UnknownTable
 from ingester.query.queries import Queries
-from ingester.query.snapshot import Snapshot, snapshot_all, snapshot_version
+from ingester.query.snapshot import Snapshot, Upto, snapshot_all, snapshot_version
 from ingester.sql.peers import Peers, Tail
 from ingester.sql.sources import SnapshotReader, Source, encoded
 from ingester.sql.wire import Names, TableGiven
@@ -45,12 +45,12 @@ class Here:
 
     Attributes:
         ingester_id: its name.
-        applied_seq: returns up to where everything is in buffers.
+        upto: returns a table's position.
         call: runs a coroutine on the loop, after everything acknowledged is applied.
     """
 
     ingester_id: str
-    applied_seq: Callable[[], int]
+    upto: Upto
     call: CallLoop
 
 
@@ -260,14 +260,14 @@ class TableFinder:
         return [self._taken(*each) for each in found]
 
     def _taken(self, named: Named, table: TableBuffer, state: Any) -> Taken:
-        applied = self._here.applied_seq
+        upto = self._here.upto
         if state is not None:
-            return Taken(named, snapshot_version(state, applied()), 0, None)
+            return Taken(named, snapshot_version(state, upto(table)), 0, None)
         table_version, moved = table.moved
         owner = live_owner(table.state)
         return Taken(
             named,
-            snapshot_all(table, applied),
+            snapshot_all(table, upto),
             moved if table_version == table.state.table_version else 0,
             None if owner is None else owner.ingester_id,
         )

@@ -105,7 +105,7 @@ def open_write(shared: Shared, tables: TableParts, hooks: WriteHooks) -> WritePa
         checkpoints=tree.checkpoints,
         partitions=partition_room,
         epoch=writer.epoch,
-        newest_seq=lambda: tree.applied_seq,
+        upto=tree.upto,
     )
     most_bytes, numbers = settings.flight.max_batch_bytes, itertools.count(1)
     transforms = Transforms(settings.transform, settings.tables, most_bytes, metrics.transformed)

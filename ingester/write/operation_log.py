@@ -183,6 +183,7 @@ class OperationLog:
         operation.seq = entry.seq + number
         operation.segment = entry.segment
         operation.epoch = self._epoch
+        operation.in_store = entry.shipped
 
     def _done(self, entry: Entry, error: BaseException | None) -> None:
         acknowledgement = entry.tag

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from ingester.buffer import TableBuffer
 from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.observability.metrics import Metrics
@@ -59,8 +60,8 @@ class WritePath:
     checkpoints: Checkpoints
     epoch: int
     partitions: PartitionRoom
-    newest_seq: Callable[[], int]
-    """The newest sequence that is applied."""
+    upto: Callable[[TableBuffer], int]
+    """Returns a table's position."""
 
     def relieve(self, refusal: BaseException) -> None:
         """Make room after a batch was refused for lack of it."""
@@ -357,8 +358,8 @@ class WriteStream:
         origin = self._path.origins.get(self.origin)
         return PutAnswer(
             accepted=True,
-            # A duplicate has no sequence of its own: its rows are visible up to the newest one.
-            sequence=operation.seq or self._path.newest_seq(),
+            # A duplicate has no sequence of its own: its rows are visible at the table's position.
+            sequence=operation.seq or self._path.upto(self.plan.table),
             epoch=self._path.epoch,
             duplicate=operation.duplicate,
             memory_sequence=origin.memory_sequence,

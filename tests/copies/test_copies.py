@@ -53,7 +53,7 @@ class Room:
         options = CopyOptions(
             names_of=lambda key, definition: self.transformers,
             is_stopping=lambda: self.stopping,
-            applied_seq=lambda: 0,
+            upto_in=lambda tables: 0,
             target_bytes=1 << 20,
         )
         takeover = Takeover(self.catalog, tree, nothing_buffered)

@@ -176,7 +176,7 @@ class Stage:
         half = len(self.rows) // 2
         predicate: list[Any] = [[["n", ">=", half]]] if filtered else []
         selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
-        snapshot = snapshot_all(self.table, lambda: len(self.rows))
+        snapshot = snapshot_all(self.table, lambda table: len(self.rows))
         reader = PartReader(snapshot, selection, self.groups, ("ns", "t"))
         return Reader(
             snapshot, reader.parts(), [n for n in wanted if n >= half] if filtered else wanted

@@ -93,7 +93,7 @@ class Followed:
 
     def look(self) -> None:
         """Record a position and a version where a follower may be."""
-        self.positions.append(self.tails.now())
+        self.positions.append(self.tails.now(self.stage.table))
         self.seen_versions.append(self.stage.table.state.version)
 
     def missing(self, after: Position, version: int) -> list[int]:
@@ -319,7 +319,7 @@ def test_what_was_kept_long_enough_goes(tmp_path: Path) -> None:
                 await trio.sleep(0.005)
             assert tails.nbytes == 0
             assert followed.answer(BEGINNING, NO_VERSION) is None
-            assert followed.answer(tails.now(), NO_VERSION) is not None
+            assert followed.answer(tails.now(followed.stage.table), NO_VERSION) is not None
 
     trio.run(work)
 
@@ -337,7 +337,7 @@ def test_rows_that_were_taken_back_are_told_to_whoever_had_them(tmp_path: Path) 
         async with stage.running():
             tails.followed(stage.table)
             followed.write(5)
-            had, told = tails.now(), stage.table.state.version
+            had, told = tails.now(stage.table), stage.table.state.version
             assert not tails.were_taken_back(stage.table, had, told)
             await followed.persist(PARTITIONS)
             assert tails.were_taken_back(stage.table, had, told)

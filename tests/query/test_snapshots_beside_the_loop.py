@@ -42,7 +42,7 @@ def test_every_snapshot_is_the_log_up_to_its_sequence(tmp_path: Path) -> None:
     def look() -> None:
         nonlocal taken
         while not ended.is_set():
-            snapshot = snapshot_all(table, lambda: tree.applied_seq)
+            snapshot = snapshot_all(table, tree.upto)
             rows = [sum(pin.rows for pin in pins) for pins in snapshot.pins.values()]
             snapshot.close()
             taken += 1

@@ -92,7 +92,7 @@ def stream(stage: Stage, account: CpuAccount | None = None) -> AnswerStream:
     """A stream of all rows."""
     predicate: list[Any] = []
     selection = Selection(SCHEMA, predicate_of(predicate, SCHEMA), None)
-    snapshot = snapshot_all(stage.table, lambda: len(stage.rows))
+    snapshot = snapshot_all(stage.table, lambda table: len(stage.rows))
     reader = PartReader(snapshot, selection, stage.groups, ("ns", "t"), account)
     return AnswerStream(stage.table.key, reader, on_close=lambda stream: None)
 

@@ -84,7 +84,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
         checkpoints=Checkpoints(),
         partitions=cast(PartitionRoom, Room()),
         epoch=1,
-        newest_seq=lambda: 7,
+        upto=lambda table: 7,
     )
     delivered: list[Outcome] = []
     stream = WriteStream(path, plan, "o", delivered.extend, lambda closed: None)
