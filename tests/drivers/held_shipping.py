@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from ingester.buffer import TableBuffer
 from ingester.config.settings import ManifestSettings, PersistSettings, Settings, WalSettings
 from ingester.daemon import process
-from ingester.daemon.assembly import Found, Runtime
+from ingester.daemon.assembly import Found, Identified, Runtime
 from ingester.daemon.startup import log_settings
 from ingester.observability.metrics import Metrics
 from ingester.query.live_groups import GoneOperation, Position
@@ -201,7 +201,8 @@ async def shipping_daemon(folder: Path, *names: str) -> AsyncIterator[ShippingDa
     log = Log(folder / "data" / "wal", log_settings(settings))
     recovered = await log.recover()
     epoch = await trio.to_thread.run_sync(claim_epoch, store, "here", 1, {"incarnation": "run"})
-    found = Found(store, "", WriterIdentity("here", "run", epoch), log, recovered)
+    identity = Identified(store, "", WriterIdentity("here", "run", epoch))
+    found = Found(identity, log, recovered, [])
     runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
     write, shipping = runtime.write, HeldShipping(names)
     async with trio.open_nursery() as workers:

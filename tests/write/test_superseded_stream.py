@@ -25,6 +25,7 @@ from ingester.write.plan import WritePlan
 from ingester.write.stream import Outcome, Write, WritePath, WriteStream
 from persist.partitioning import UNPARTITIONED
 from persist.table import TableDefinition
+from wal import Route
 
 SCHEMA = pa.schema({"i": pa.int64()})
 
@@ -70,14 +71,20 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     schema = LoggedSchema.of(1, ("ns", "t"), normalise.schema)
     table = cast(
         TableBuffer,
-        SimpleNamespace(key=("ns", "t"), definition=definition, order=None, use=NamespaceUse("ns")),
+        SimpleNamespace(
+            key=("ns", "t"),
+            definition=definition,
+            order=None,
+            use=NamespaceUse("ns"),
+            route=Route("ns/t"),
+        ),
     )
     plan = WritePlan(table, normalise, schema)
     gate, log = Gate(), Log()
     path = WritePath(
         admission=cast(AdmissionControl, gate),
         dedup=cast(Any, log),
-        log=cast(Any, None),
+        log=cast(Any, SimpleNamespace(wait_for_room=lambda route, nbytes: None)),
         metrics=Metrics(CollectorRegistry()),
         origins=Origins(),
         relief=cast(Any, None),
