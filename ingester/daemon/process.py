@@ -289,7 +289,7 @@ async def replay_log(runtime: Runtime) -> bool:
             table=f"{lost.namespace}/{lost.table}",
             operations=lost.operations,
             epoch=lost.epoch,
-            runbook="machine-lost",
+            runbook="operations-lost",
         )
     report = await replay.run(runtime.wal, truncation.note_replaying, shipped)
     runtime.metrics.replayed(report.operations)

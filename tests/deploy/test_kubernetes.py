@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pyarrow.flight as fl
 import pytest
 import yaml  # type: ignore[import-untyped]
 
@@ -20,6 +21,7 @@ from tests.cli.conftest import run_command
 from tests.deploy.render import HAPROXY, MANIFESTS, OVERLAYS, RENDERED, first_line
 from tests.drivers.daemon import Daemon
 from tests.drivers.secured import Secured
+from tests.drivers.wire import numbers, put, rows
 
 Json = dict[str, Any]
 MARGIN_S = 30.0
@@ -198,6 +200,27 @@ def test_diskless_pods_have_scratch_space_only_and_acknowledge_at_the_store() ->
         assert stateful["spec"][name] == with_volumes["spec"][name]
     own = {"INGESTER_WAL__DISK": "off"}
     assert variables("diskless") == variables("production") | own
+
+
+def test_a_diskless_pod_is_replaced_elsewhere_and_continues(tmp_path: Path) -> None:
+    told: dict[str, Any] = {
+        name: value
+        for name, value in variables("diskless").items()
+        if not re.search("TLS|AUTH|TOKEN|ADVERTISE|HOSTS", name)
+    } | {"INGESTER_STORE": f"file://{tmp_path}/store"}
+    table = ("pods", "t")
+    with Daemon.start(tmp_path / "node-1", environment=told) as first:
+        with fl.connect(first.flight) as client:
+            put(client, table, numbers(0, 10))
+        first.kill()
+    shutil.rmtree(tmp_path / "node-1")
+    with Daemon.start(tmp_path / "node-2", environment=told) as second:
+        assert second.ready["ingester_id"] == "ingester-0"
+        with fl.connect(second.flight) as client:
+            assert len(rows(client, table)) == 10
+            put(client, table, numbers(10, 10))
+            assert len(rows(client, table)) == 20
+        assert second.terminate() == 0
 
 
 def test_no_container_may_do_more_than_it_needs(overlay: str) -> None:
