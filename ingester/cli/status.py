@@ -51,9 +51,7 @@ def print_status(endpoint: str, as_json: bool) -> None:
             f"{shown(work.get('queued_jobs'))} queued, {shown(work.get('active'))} active",
         ),
         ("oldest unflushed row", _age(status.get("oldest_unpersisted_s"))),
-        ("log", f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"),
-        *(("store log", text) for text in _store_log(part(status, "store_log"))),
-        ("log disk", _disk(part(status, "disk"))),
+        *_logs(status, log),
         *(("published", text) for text in _publishing(part(status, "publishing"))),
         *(("log level", text) for text in _levels(part(status, "log_levels"))),
         (
@@ -131,6 +129,16 @@ def _disk(disk: Mapping[str, Any]) -> str:
         return "unknown"
     room = f"{size(disk['log_free_bytes'])} free of {size(disk.get('log_total_bytes'))}"
     return f"full: {room}" if disk.get("full") else room
+
+
+def _logs(status: Mapping[str, Any], log: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines of the log on disk, if there is one, and of the log in the store."""
+    stored = part(status, "store_log")
+    in_store = [("store log", text) for text in _store_log(stored)]
+    if stored.get("disk") is False:
+        return [("log", "only in the store"), *in_store]
+    segments = f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"
+    return [("log", segments), *in_store, ("log disk", _disk(part(status, "disk")))]
 
 
 def _store_log(told: Mapping[str, Any]) -> list[str]:

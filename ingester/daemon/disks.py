@@ -35,12 +35,12 @@ class DiskSpace(NamedTuple):
 
 
 class Disks:
-    """The space for the log, for spilled rows, and for a store on local files."""
+    """The space for a log on disk, for spilled rows, and for a store on local files."""
 
     def __init__(self, settings: Settings) -> None:
         url = settings.store_url
         self._folders = {
-            "log": settings.data_dir / "wal",
+            "log": settings.data_dir / "wal" if settings.wal.disk == "on" else None,
             "spill": settings.data_dir / "spill",
             "store": Path(url.removeprefix("file://")) if url.startswith("file://") else None,
         }

@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from ingester.config.settings import Settings
+from ingester.config.settings import Settings, WalSettings
 from ingester.daemon.disks import TOUCH_S, Disks
 from ingester.write.admission import DiskRoom
 from tests.crash.worlds import mount, no_small_disk
@@ -99,3 +99,14 @@ def test_a_volume_that_cannot_be_looked_at_any_more_ends_no_look(tmp_path: Path)
 
     clock = trio.testing.MockClock(autojump_threshold=0.05)
     assert trio.run(main, clock=clock) == ("File name too long", False)
+
+
+def test_without_a_log_on_disk_its_disk_is_neither_measured_nor_touched(tmp_path: Path) -> None:
+    (tmp_path / "wal").mkdir()
+    with_log = Disks(Settings(data_dir=tmp_path))
+    without = Disks(Settings(data_dir=tmp_path, wal=WalSettings(disk="off")))
+    for disks in (with_log, without):
+        trio.run(disks.look)
+        assert disks.room("spill") is not None
+    assert with_log.room("log") is not None
+    assert (without.room("log"), without.log_problem) == (None, None)

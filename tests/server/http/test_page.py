@@ -177,8 +177,12 @@ def test_the_log_in_the_store_is_shown_once_a_batch_asks_for_it() -> None:
     lost = {"lost": [{**table, "epoch": 1}, {**table, "epoch": 2}]}
     status = example()
     status["store_log"] |= {**used, **slow, **lost, "waiting_bytes": 3 << 20}
-    page = shown(status)["log"]
-    assert "Acknowledged at store, without a local log" in page
+    whole = shown(status)
+    assert "Log in the store" in whole["now"]
+    assert "Log on disk" not in whole["now"]
+    page = whole["log"]
+    assert "Acknowledged at store; no log on disk" in page
+    assert "Syncs" not in page
     assert "failing 40 PUTs, 5 MiB, 40 ms each; 3 failed" in page
     assert "Waiting for a PUT 3 MiB, oldest 12 s" in page
     assert "Lost with a disk 10 operations of 1 table" in page

@@ -13,6 +13,7 @@ const STATES = {
 const SEVERITIES = { critical: ["bad", "Critical"], warning: ["warn", "Warning"] };
 
 function alarmsOf(s) { return [...(s.alarms || [])].sort((a, b) => Number(b.severity === "critical") - Number(a.severity === "critical")); }
+export function onlyInStore(s) { return s.store_log && s.store_log.disk === false; }
 function storeOf(s) { return s.store_state || { state: "unknown" }; }
 
 // Tone and sentence. "Ready" only if no critical alarm is raised.
@@ -92,7 +93,8 @@ export function showNow(s, history) {
     tile("Memory", bytes(m.used_bytes), [`of ${bytes(m.limit_bytes)}; writes are refused at ${bytes(m.high_bytes)}`], m.used_bytes >= m.high_bytes ? "bad" : toned("memory-high"), ...draw("Memory", bytes, [["", "memory_bytes"]], m.high_bytes)),
     tile("Oldest unflushed row", age === null ? "none" : seconds(age), [s.persist.failed_attempts ? many(s.persist.failed_attempts, "failed flush", "failed flushes") : "no failed flushes"], toned("oldest-row", "persist-failing"), ...draw("Oldest unflushed row", seconds, [["", "oldest_unpersisted_s"]])),
     tile("Waiting to be flushed", bytes(s.persist.queued_bytes), [`${many(s.persist.queued_jobs, "job")} queued, ${whole(s.persist.active)} active`], toned("saturated"), ...draw("Waiting to be flushed", bytes, [["", "queued_bytes"]])),
-    tile("Log on disk", bytes(s.log.bytes), [known(disk.log_free_bytes) ? `${disk.full ? "disk full: " : ""}${bytes(disk.log_free_bytes)} free of ${bytes(disk.log_total_bytes)}` : many(s.log.segments, "segment")], disk.full ? "bad" : toned("disk-full"), ...draw("Log on disk", bytes, [["", "log_bytes"]])),
+    onlyInStore(s) ? tile("Log in the store", bytes(s.store_log.bytes), [many(s.store_log.objects, "object")], toned("store-log-stalled"))
+      : tile("Log on disk", bytes(s.log.bytes), [known(disk.log_free_bytes) ? `${disk.full ? "disk full: " : ""}${bytes(disk.log_free_bytes)} free of ${bytes(disk.log_total_bytes)}` : many(s.log.segments, "segment")], disk.full ? "bad" : toned("disk-full"), ...draw("Log on disk", bytes, [["", "log_bytes"]])),
     tile("Store", { ok: "reachable", away: "unreachable" }[store.state] || "unknown", [store.state === "away" ? `since ${clock(store.since)}` : store.last_ok_at ? `last answer ${clock(store.last_ok_at)}` : ""], store.state === "away" ? "bad" : toned("store-away"), el("p", { class: "note" }, s.identity.store)));
 }
 

@@ -1,6 +1,7 @@
 // Flushes, log, streams, origins, followers, namespaces, access, identity, errors.
 import { bytes, clock, known, many, seconds, whole } from "./numbers.js";
 import { badge, byId, el, facts, grid, none, put, remedy, rest } from "./elements.js";
+import { onlyInStore } from "./head.js";
 
 const NAMESPACES_SHOWN = 20, ORIGINS_SHOWN = 20, FOLLOWERS_SHOWN = 100, N = "number";
 
@@ -44,7 +45,7 @@ function storeLog(l) {
   const lost = (l && l.lost) || [], operations = lost.reduce((sum, each) => sum + each.operations, 0);
   if (!l || (l.ack === "disk" && l.state === "unused" && !lost.length)) return [];
   const waits = known(l.oldest_waiting_s) ? `${bytes(l.waiting_bytes)}, oldest ${seconds(l.oldest_waiting_s)}` : "nothing";
-  return [["Acknowledged at", l.ack + (l.disk ? "" : ", without a local log")],
+  return [["Acknowledged at", l.ack + (l.disk ? "" : "; no log on disk")],
     ["In the store", el("span", {}, badge(l.state, { ok: "good", failing: "bad", fenced: "bad" }[l.state] || "calm"), ` ${many(l.puts, "PUT")}, ${bytes(l.put_bytes)}${l.puts ? `, ${seconds(l.put_s / l.puts)} each` : ""}${l.failed_puts ? `; ${whole(l.failed_puts)} failed` : ""}`)],
     ["Waiting for a PUT", waits],
     ...(lost.length ? [["Lost with a disk", badge(`${many(operations, "operation")} of ${many(new Set(lost.map((x) => `${x.namespace}.${x.table}`)).size, "table")}`, "warn")]] : []),
@@ -57,8 +58,9 @@ export function showFlow(s) {
   put("persist", facts([["Queued", `${many(p.queued_jobs, "job")}, ${bytes(p.queued_bytes)}`], ["Active", many(p.active, "job")],
     ["Failed attempts", p.failed_attempts ? badge(whole(p.failed_attempts), "warn") : "0"], ["Since the start", `${many(p.persisted.rows, "row")}, ${many(p.persisted.files, "file")}, ${bytes(p.persisted.bytes)}`],
     ...(t.busy_threads || hung ? [["Transformers", `${many(t.busy_threads, "busy thread")}${hung ? `; ${hung}` : ""}`]] : [])]));
-  put("log", facts([["On disk", `${many(l.segments, "segment")}, ${bytes(l.bytes)}`], ["Open segment", known(l.open_segment) ? String(l.open_segment) : "–"],
-    ["Syncs", whole(l.syncs)], ["Last sync", seconds(l.last_sync_s)], ["Waiting for sync", many(l.pending, "operation")], ...storeLog(s.store_log)]));
+  const onDisk = onlyInStore(s) ? [] : [["On disk", `${many(l.segments, "segment")}, ${bytes(l.bytes)}`], ["Open segment", known(l.open_segment) ? String(l.open_segment) : "–"],
+    ["Syncs", whole(l.syncs)], ["Last sync", seconds(l.last_sync_s)], ["Waiting for sync", many(l.pending, "operation")]];
+  put("log", facts([...onDisk, ...storeLog(s.store_log)]));
   put("streams", facts([["Query streams", `${whole(q.open)} open, ${whole(q.stalled)} stalled`], ["Waiting followers", whole(q.waiting)], ["Answers on disk", `${many(q.files, "file")}, ${bytes(q.file_bytes)}`],
     ...(s.sql && s.sql.available ? [["SQL", `${whole(s.sql.running)} running, ${whole(s.sql.waiting)} waiting, ${many(s.sql.workers, "worker")}`]] : [])]));
   if (!p.last.length) return put("runs", none("None since the start."));
