@@ -317,8 +317,12 @@ class Shipper:
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         """Begin the next object once a place is free. The first one has no operations."""
-        await self._places.acquire()
         opens = self._next_number == 1
+        if not opens:
+            # A successor that looked before the first object was there puts no fence: no operation
+            # may follow that it has not seen.
+            await self.opened.wait()
+        await self._places.acquire()
         with self._lock:
             items = [] if opens else self._waiting.take(self._limits.max_bytes)
             # A log object's sequences rise; held entries have lower ones.

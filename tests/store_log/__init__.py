@@ -1,0 +1,1 @@
+"""The log in the store: shipping, fencing, reading and deletion of log objects."""
