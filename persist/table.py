@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from persist.manifest import (
+    ACK,
     MAX_AGE,
     PUBLISH,
     TRANSFORMERS,
@@ -28,6 +29,9 @@ from persist.partitioning import InvalidPartitionSpec, PartitionSpec, check_fold
 
 TableKey = tuple[str, str]
 """The key of a table: (namespace, table)."""
+
+AckLevel = Literal["disk", "store"]
+"""What an acknowledged write survives: a crash of the machine, or its loss."""
 
 UNNUMBERED = 0
 """The first schema of a definition for files whose columns may get other numbers in the table."""
@@ -75,6 +79,8 @@ class TableDefinition:
     """The age of buffered rows, in seconds, at which they are flushed, if that is below the
     daemon's ``persist.max_age``.
     """
+    ack: AckLevel | None = None
+    """The acknowledgement level of writes; None leaves it to the daemon's settings."""
     first_schema_id: int = 1
     """The first schema since the table was last defined again; another value means another
     table. :data:`UNNUMBERED` only for making files.
@@ -115,8 +121,8 @@ class TableDefinition:
     def redefined(self, before: TableDefinition) -> TableDefinition:
         """The same table, defined again in place of another: all ids are above those of ``before``.
 
-        The ids leave room for columns that the other table still gets. It is published, and
-        flushed at the age, as the other table was.
+        The ids leave room for columns that the other table still gets. It is published, flushed
+        and acknowledged as the other table was.
         """
         first = before.schema_id + ABOVE
         return replace(
@@ -126,6 +132,7 @@ class TableDefinition:
             first_schema_id=first,
             publish=before.publish,
             max_age_s=before.max_age_s,
+            ack=before.ack,
         )
 
     def with_transformers(self, used: Sequence[tuple[str, str]]) -> TableDefinition:
@@ -182,6 +189,8 @@ class TableDefinition:
             values[PUBLISH] = list(self.publish)
         if self.max_age_s is not None:
             values[MAX_AGE] = self.max_age_s
+        if self.ack is not None:
+            values[ACK] = self.ack
         return Properties(values=values)
 
     def actions(self) -> tuple[Action, ...]:
@@ -214,6 +223,7 @@ class TableDefinition:
             ),
             publish=None if PUBLISH not in properties else tuple(properties[PUBLISH]),
             max_age_s=properties.get(MAX_AGE),
+            ack=properties.get(ACK),
             first_schema_id=min(state.schemas, default=schema.schema_id),
         )
 

@@ -434,7 +434,11 @@ class StatusPublisher:
         found = self._runtime.tables.tree.tables.get((namespace, table))
         if found is None:
             return None
-        return replace(found.view(), published=self._runtime.publishing.of_table(found.key))
+        return replace(
+            found.view(),
+            published=self._runtime.publishing.of_table(found.key),
+            ack=self._runtime.write.writes.levels.level(found.key, found.definition.ack),
+        )
 
 
 class _Figures:

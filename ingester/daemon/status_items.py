@@ -87,7 +87,8 @@ def table_status(runtime: Runtime, table: TableBuffer) -> TableStatus:
     totals = runtime.tables.tree.checkpoints.statistics(table.key)
     checkpoints = msgspec.convert(totals, CheckpointStatus, from_attributes=True)
     published = runtime.publishing.of_table(table.key)
-    return replace(table.statistics(), checkpoints=checkpoints, published=published)
+    ack = runtime.write.writes.levels.level(table.key, table.definition.ack)
+    return replace(table.statistics(), checkpoints=checkpoints, published=published, ack=ack)
 
 
 def busiest(tables: Iterable[TableBuffer]) -> list[TableBuffer]:

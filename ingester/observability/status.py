@@ -235,6 +235,8 @@ class TableStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The table's transformer classes, in order."""
     published: list[PublishedFormat] = []
     """The table in open formats."""
+    ack: Level = "disk"
+    """The level at which this daemon acknowledges writes to the table."""
 
 
 class PersistRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from functools import partial
 
 import msgspec
 
+from ingester.config.settings import Level
 from ingester.errors import BadRequest
 from ingester.observability.status import Buffered, PersistedRows, PublishedFormat
 from ingester.observability.status_lists import PageRequest, StatusPage, page_of
@@ -95,6 +96,8 @@ class TableDetail(msgspec.Struct, frozen=True, kw_only=True):
     persisted: PersistedRows
     max_age_s: float | None = None
     """Age at which the table's buffers are flushed, if below ``persist.max_age``; null if unset."""
+    ack: Level = "disk"
+    """The level at which this daemon acknowledges writes to the table."""
     published: list[PublishedFormat] = []
     """The table in open formats."""
 
@@ -109,6 +112,7 @@ class TableView:
     buffered: Mapping[PartitionKey, BufferedPartition]
     seen_s: float
     published: Sequence[PublishedFormat] = ()
+    ack: Level = "disk"
 
     def detail(self) -> TableDetail:
         """Return the definition and the totals."""
@@ -136,6 +140,7 @@ class TableView:
             ),
             persisted=PersistedRows(rows=state.rows, bytes=state.bytes, files=state.file_count),
             max_age_s=definition.max_age_s,
+            ack=self.ack,
             published=list(self.published),
         )
 

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import trio
 
 from ingester.buffer import TableBuffer
+from ingester.config.levels import AckLevels
 from ingester.dml.control_records import encode_opened, make_transaction
 from ingester.dml.operation import Transaction
 from ingester.dml.record import LoggedSchema, TableRows, table_rows
@@ -45,14 +46,14 @@ from ingester.replication.fold import (
 )
 from ingester.replication.messages import joined
 from ingester.replication.open_transactions import TableChanges
-from ingester.write.dedup import without_covered
+from ingester.write.dedup import behind_the_store, without_covered
 from ingester.write.operation_log import OperationLog
 from ingester.write.partition_room import PartitionRoom
 from persist.manifest.actions import Content
 from persist.parquet.sparse_rows import SparseRows, concatenated
 from persist.partitioning import PartitionedRows, PartitionValueTooLong, order_by_partition
 from persist.table import TableDefinition, TableKey
-from wal import Entry, RecordKind
+from wal import Entry, RecordKind, Route
 
 JOINED = 16
 """The number of parts whose rows are held without compacting nulls."""
@@ -149,6 +150,7 @@ class TransactionPath:
     """A number for each logged schema, shared by all writers."""
     upto_in: Callable[[Iterable[TableKey]], int]
     """Returns the lowest position of tables."""
+    levels: AckLevels
 
 
 class TransactionCommit:
@@ -166,6 +168,7 @@ class TransactionCommit:
         """Raise ``NotAvailable`` for a table with transformers."""
         self.records = dedup.records
         """Return whether a table can record a transaction."""
+        self.levels = path.levels
         self._dedup = dedup
         self._lookup = lookup
         self.upto_in = path.upto_in
@@ -182,11 +185,14 @@ class TransactionCommit:
         origin: str,
         sequence: int,
         content: Content | None = None,
+        *,
+        at_store: bool = False,
     ) -> Transaction | None:
         """Commit a transaction to the tables that lack it.
 
         Args:
             content: what it contains; a repeat of its sequence must contain the same.
+            at_store: whether the store must have it on return.
 
         Returns:
             The logged transaction once it is durable and visible; None if every table has it.
@@ -204,14 +210,20 @@ class TransactionCommit:
         ]
         if not new:
             return None
-        self._operation_log.check_room([each.table.route for each in new], 0)
-        transaction = await self._log(new, origin, sequence, content)
+        routes = [each.table.route for each in new]
+        self._operation_log.check_room(routes, 0, at_store=at_store)
+        transaction = await self._log(new, (origin, sequence), content, at_store)
         self._on_logged(transaction)
         return transaction
 
     async def _log(
-        self, new: list[NewChanges], origin: str, sequence: int, content: Content | None
+        self,
+        new: list[NewChanges],
+        numbered: tuple[str, int],
+        content: Content | None,
+        at_store: bool,
     ) -> Transaction:
+        origin, sequence = numbered
         exclusive = False
         while True:
             shares = await trio.to_thread.run_sync(_fold_all, new)
@@ -226,8 +238,9 @@ class TransactionCommit:
                     # Invariant: under the latch no copy replaces the table.
                     share.new.table.check_shape(share.definition)
                 transaction = await trio.to_thread.run_sync(
-                    self._encoded, shares, (origin, sequence), content
+                    self._encoded, shares, numbered, content
                 )
+                transaction.at_store = at_store
                 # A column added meanwhile may have values to keep.
                 if all(share.new.table.definition is share.definition for share in shares):
                     with self._open_partitions(shares, transaction):
@@ -295,16 +308,31 @@ class TransactionCommit:
             known = self._schemas[kind] = LoggedSchema.of(next(self._numbers), table, schema)
         return known
 
-    async def note_open(self, origins: Sequence[str]) -> None:
+    async def note_open(self, origins: Sequence[str], *, at_store: bool) -> None:
         """Log that these origins have open transactions.
+
+        Args:
+            at_store: whether the store must have the record on return.
 
         Raises:
             IngesterError: the log refuses it.
         """
         note = Entry(RecordKind.OPENED, [encode_opened(origins)])
-        error = await self._fate(partial(self._operation_log.append_note, note))
+        append = self._operation_log.append_note
+        error = await self._fate(partial(append, note, at_store=at_store))
         if error is not None:
             raise error
+
+    async def await_store(self, routes: Iterable[Route]) -> None:
+        """Return when the store has all that was applied of the tables with these routes.
+
+        Raises:
+            IngesterError: the log refuses it.
+        """
+        if behind := behind_the_store(routes):
+            error = await self._fate(partial(self._operation_log.append_barrier, behind))
+            if error is not None:
+                raise error
 
     async def _fate(
         self, submit: Callable[[Callable[[BaseException | None], None]], None]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ingester.errors import BadRequest
 from ingester.replication.fold import Changes
 from persist.manifest.actions import Content
-from persist.table import TableDefinition, TableKey
+from persist.table import AckLevel, TableDefinition, TableKey
 
 OPEN_AT_ONCE = 2
 """How many transactions of `replication.max_transaction_bytes` fit into memory."""
@@ -56,6 +56,8 @@ class Message(NamedTuple):
     """The transaction's sequence if the message has one, also before its last message."""
     content: Content | None = None
     """What the transaction contains, in its last message, if the client says so."""
+    ack: AckLevel | None = None
+    """The level of acknowledgements that the client asks for; None means the tables'."""
 
 
 @dataclass(slots=True)
@@ -69,10 +71,14 @@ class TableChanges:
 class OpenTransaction:
     """The messages of an origin since its last transaction. Immutable."""
 
-    __slots__ = ("_all", "_count", "_definitions", "name", "nbytes", "sequence")
+    __slots__ = ("_all", "_count", "_definitions", "at_store", "name", "nbytes", "sequence")
 
-    def __init__(self, name: str | None = None, sequence: int | None = None) -> None:
+    def __init__(
+        self, name: str | None = None, sequence: int | None = None, *, at_store: bool = False
+    ) -> None:
         self.name = name
+        self.at_store = at_store
+        """Whether it is acknowledged when the store has it."""
         self.sequence = sequence
         """The sequence that a message has announced."""
         # Shared with longer versions of this transaction.
@@ -85,27 +91,29 @@ class OpenTransaction:
     def messages(self) -> list[TypedMessage]:
         return self._all[: self._count]
 
-    def announced(self, sequence: int | None) -> OpenTransaction:
-        """The transaction with the sequence that a message has.
+    def announced(self, sequence: int | None, at_store: bool) -> OpenTransaction:
+        """The transaction with the sequence that a message has, and at least its level.
 
         Raises:
             BadRequest: an earlier message has another one.
         """
-        if sequence in (None, self.sequence):
+        sequence = self.sequence if sequence is None else sequence
+        at_store = at_store or self.at_store
+        if (sequence, at_store) == (self.sequence, self.at_store):
             return self
-        if self.sequence is not None:
+        if self.sequence not in (None, sequence):
             raise BadRequest(
                 f"sync: sequence {sequence}, but an earlier message of the transaction has"
                 f" {self.sequence}: send the same in all of its messages, or only in the last one"
             )
-        same = OpenTransaction(self.name, sequence)
+        same = OpenTransaction(self.name, sequence, at_store=at_store)
         same._all, same._count = self._all, self._count
         same._definitions, same.nbytes = self._definitions, self.nbytes
         return same
 
     def with_message(self, message: TypedMessage) -> OpenTransaction:
         """A transaction with one more message."""
-        longer = OpenTransaction(self.name, self.sequence)
+        longer = OpenTransaction(self.name, self.sequence, at_store=self.at_store)
         # Another version has been extended already: copy the list.
         longer._all = self._all if len(self._all) == self._count else self.messages
         longer._all.append(message)

@@ -50,7 +50,11 @@ def open_replication(
         TransactionDedup(tables.catalog, tables.takeover, write.transforms.names_of),
         PointLookup(row_groups, tables.tree.upto),
         TransactionPath(
-            write.operation_log, write.partition_room, write.schema_numbers, tables.tree.upto_in
+            write.operation_log,
+            write.partition_room,
+            write.schema_numbers,
+            tables.tree.upto_in,
+            write.writes.levels,
         ),
         logged,
     )

@@ -4,17 +4,20 @@
 
 Messages of one origin are processed one at a time; origins do not wait for each other. A retryable
 refusal changes nothing: the same message may be sent again. A table that has the transaction's
-sequence, in buffers or files, skips it; the others apply it. Loop only.
+sequence, in buffers or files, skips it; the others apply it. A transaction is acknowledged at the
+highest level of its tables and messages. Loop only.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+import msgspec
 import trio
 
+from ingester.config.settings import Level
 from ingester.errors import (
     BadRequest,
     LimitReached,
@@ -39,6 +42,7 @@ from ingester.schema.definition import widened
 from ingester.tables.catalog import Catalog
 from ingester.tables.origin_lookup import KnownOrigins
 from ingester.write.admission import AdmissionControl
+from ingester.write.dedup import behind_the_store
 from persist.table import TableDefinition, TableKey
 
 IDLE_S = 60.0
@@ -55,6 +59,8 @@ class OriginProgress(NamedTuple):
     first: bool
     compared: bool = False
     """Whether a duplicate is known to contain the same as the first copy."""
+    ack: Level | msgspec.UnsetType = msgspec.UNSET
+    """The level of an acknowledged transaction; unset if the message closes none."""
 
 
 class ReplicationStatistics(NamedTuple):
@@ -85,8 +91,8 @@ class Replication:
         self._committing = 0
         self._interrupted: set[str] = set()
         """Origins whose open transaction was lost with the previous process, or discarded."""
-        self._logged_open: set[str] = set()
-        """Origins with an open transaction according to the log."""
+        self._logged_open: dict[str, bool] = {}
+        """Origins with an open transaction according to the log, and whether the store has it."""
         self._locks: dict[str, trio.Lock] = {}
 
     def statistics(self) -> ReplicationStatistics:
@@ -98,7 +104,7 @@ class Replication:
 
     def carried(self) -> list[str]:
         """Origins with an open transaction, which a new segment must repeat."""
-        return sorted(self._logged_open | self._interrupted)
+        return sorted(self._logged_open.keys() | self._interrupted)
 
     async def plan(
         self, identity: StreamIdentity, table: TableKey, layout: SyncLayout
@@ -138,10 +144,12 @@ class Replication:
             self._check_interrupted(message)
             if message.identity.begin:
                 self._drop(origin)
-            elif self._repeats_a_commit(message):
-                return self._standing(origin, duplicate=True)
+            repeats = not message.identity.begin and self._repeats_a_commit(message)
             try:
-                return await self._take(message)
+                at_store = await self._at_store(message)
+                if repeats:
+                    return await self._repeated(message, at_store)
+                return await self._take(message, at_store)
             except ReplacedByCopy:
                 self._drop(origin)
                 raise
@@ -189,18 +197,48 @@ class Replication:
             " of the origin has begun or closed one; begin again"
         )
 
-    async def _take(self, message: Message) -> OriginProgress:
+    async def _at_store(self, message: Message) -> bool:
+        """Whether a message's table, or its client, has the level ``store``.
+
+        Raises:
+            BadRequest: the client asks for less than its table has.
+        """
+        changes = message.identity.begin or message.rows or message.commits_as is not None
+        if message.table is None or not changes:
+            return False
+        if message.rows is not None:
+            own = message.rows.definition.ack
+        else:
+            table = await self._catalog.find(*message.table)
+            own = None if table is None else table.definition.ack
+        return self._commit.levels.at_store(message.table, own, message.ack)
+
+    async def _repeated(self, message: Message, at_store: bool) -> OriginProgress:
+        """The answer to a commit that is repeated without its rows."""
+        origin = message.identity.origin
+        ack = await self._await_level(self._origins.get(origin).tables, at_store)
+        return self._standing(origin, duplicate=True)._replace(ack=ack)
+
+    async def _await_level(self, tables: Collection[TableKey], at_store: bool) -> Level:
+        """Return the level at which these tables have what is applied, after waiting for it."""
+        known = [table for key in tables if (table := self._catalog.known(*key)) is not None]
+        routes = [table.route for table in known]
+        if at_store:
+            await self._commit.await_store(routes)
+        return "disk" if behind_the_store(routes) else "store"
+
+    async def _take(self, message: Message, at_store: bool) -> OriginProgress:
         origin, begin = message.identity.origin, message.identity.begin
         sequence = message.commits_as
         opened = self._open.get(origin)
         grown = opened or OpenTransaction(message.identity.transaction)
-        grown = grown.announced(message.sequence)
+        grown = grown.announced(message.sequence, at_store)
         if message.rows is not None:
             grown = self._grown(origin, grown, message.rows)
         if sequence is None:
             if message.rows is not None or begin:
                 self._check_open(origin)
-                await self._log_open(origin)
+                await self._log_open(origin, grown.at_store)
                 self._put(origin, grown)
             return self._standing(origin)
         if message.rows is None and opened is None and not begin:
@@ -209,25 +247,29 @@ class Replication:
                 raise BadRequest(
                     f"origin {origin!r} has no open transaction to close as {sequence}"
                 )
-            return self._standing(origin, duplicate=True)
+            return await self._repeated(message, at_store)
         self._check_not_stopping()  # the daemon may be stopping by now
         tables = grown.tables() or await self._without_rows(origin, message.table)
         self._committing += 1
         try:
-            done = await self._commit.commit(tables, origin, sequence, message.content)
+            done = await self._commit.commit(
+                tables, origin, sequence, message.content, at_store=grown.at_store
+            )
+            # A table that had the transaction already may have it on the disk only.
+            ack = await self._await_level(tables, grown.at_store)
         finally:
             self._committing -= 1
         if done is not None:
-            self._logged_open.discard(origin)
+            self._logged_open.pop(origin, None)
         self._drop(origin)
         if done is None:
             standing = self._standing(origin, duplicate=bool(tables))
             known = [self._origins.table(origin, key).content(sequence) for key in tables]
             compared = standing.duplicate and message.content is not None and None not in known
-            return standing._replace(compared=compared)
+            return standing._replace(compared=compared, ack=ack if tables else msgspec.UNSET)
         # The rows of a transaction whose files survived a lost log are left out.
         left_out = bool(grown.messages) and not any(each.rows for each in done.operations)
-        return self._standing(origin, done.last_seq, duplicate=left_out)
+        return self._standing(origin, done.last_seq, duplicate=left_out)._replace(ack=ack)
 
     async def _without_rows(
         self, origin: str, named: TableKey | None
@@ -318,14 +360,15 @@ class Replication:
                 retry_after_s=0.0,
             )
 
-    async def _log_open(self, origin: str) -> None:
+    async def _log_open(self, origin: str, at_store: bool) -> None:
         """Log that the origin has an open transaction, unless the log says so."""
-        if origin not in self._logged_open:
-            self._logged_open.add(origin)
+        logged = self._logged_open.get(origin)
+        if logged is None or at_store > logged:
+            self._logged_open[origin] = at_store
             try:
-                await self._commit.note_open(self.carried())
+                await self._commit.note_open(self.carried(), at_store=at_store)
             except BaseException:
-                self._logged_open.discard(origin)
+                self._logged_open.pop(origin)
                 raise
 
     def _is_applied(self, origin: str, sequence: int) -> bool:

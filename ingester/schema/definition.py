@@ -28,7 +28,7 @@ from persist.partitioning import (
     default_spec,
 )
 from persist.publish.format import FORMATS
-from persist.table import TableDefinition, read_schema
+from persist.table import AckLevel, TableDefinition, read_schema
 
 MAX_AGE_S = (0.01, 30 * 86400.0)
 """The range of a table's own ``persist.max_age``, in seconds; that of the setting."""
@@ -137,7 +137,10 @@ def define_table(
 
 
 def with_properties(
-    definition: TableDefinition, publish: Sequence[str] | None, max_age_s: float | None
+    definition: TableDefinition,
+    publish: Sequence[str] | None,
+    max_age_s: float | None,
+    ack: AckLevel | None = None,
 ) -> TableDefinition:
     """Return the definition with the properties that a client requests; None leaves one unset.
 
@@ -150,12 +153,12 @@ def with_properties(
     if max_age_s is not None and not MAX_AGE_S[0] <= max_age_s <= MAX_AGE_S[1]:
         raise BadRequest(f"max_age_s {max_age_s} is not between {MAX_AGE_S[0]} and {MAX_AGE_S[1]}")
     formats = None if publish is None else tuple(each for each in FORMATS if each in publish)
-    return replace(definition, publish=formats, max_age_s=max_age_s)
+    return replace(definition, publish=formats, max_age_s=max_age_s, ack=ack)
 
 
 def check_properties(have: TableDefinition, asked: TableDefinition, key: tuple[str, str]) -> None:
     """Raise :class:`BadRequest` if a table exists with other properties than those asked for."""
-    for name in ("publish", "max_age_s"):
+    for name in ("publish", "max_age_s", "ack"):
         there, wanted = getattr(have, name), getattr(asked, name)
         if wanted is not None and wanted != there:
             raise BadRequest(

@@ -12,6 +12,7 @@ import time
 
 import msgspec
 
+from ingester.config.settings import Level
 from ingester.dml.operation import Operation
 from ingester.observability.metrics import Metrics
 from ingester.origins.origin_table import Fates
@@ -28,6 +29,8 @@ class PutAnswer(msgspec.Struct, frozen=True):
     memory_sequence: int | None = None
     durable_sequence: int | None = None
     first: bool = False
+    ack: Level | msgspec.UnsetType = msgspec.UNSET
+    """The level of this acknowledgement; not in answers that acknowledge no rows."""
     traces: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether batches of the stream may name their span; in the first answer only."""
 
@@ -48,6 +51,7 @@ class Acknowledgement:
         "operation",
         "routes",
         "sessions",
+        "shipped",
     )
 
     def __init__(self, operation: Operation, metrics: Metrics | None) -> None:
@@ -61,6 +65,8 @@ class Acknowledgement:
         """The route of the operation's table."""
         self.at_store = False
         """Whether they are answered when the store has the operation."""
+        self.shipped = False
+        """Whether the store has the operation, once it is answered."""
         self._first_of: list[tuple[Fates, int]] = []
         self._began = time.perf_counter()
         for trace in operation.traces:

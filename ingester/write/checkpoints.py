@@ -116,11 +116,12 @@ class CheckpointCalls:
         checkpoint = fitted(table, path.checkpoints, checkpoint)
         rows = TableRows(self._schema(table), table.definition.spec_id)
         operation = make_operation(rows, checkpoint=checkpoint)
-        path.log.check_room((table.route,), operation.nbytes)
+        at_store = path.levels.at_store(table.key, table.definition.ack)
+        path.log.check_room((table.route,), operation.nbytes, at_store=at_store)
         if (refusal := path.admission.enter(operation.nbytes, table.use)) is not None:
             path.relieve(refusal)
             raise refusal
-        await self._logged(operation, table)
+        await self._logged(operation, table, at_store)
         return self._stored(table, checkpoint.partition)
 
     async def listed(self, namespace: str | None, name: str | None) -> list[CheckpointListing]:
@@ -152,11 +153,11 @@ class CheckpointCalls:
                     states.sent(shared.state)
         return states
 
-    async def _logged(self, operation: Operation, table: TableBuffer) -> None:
+    async def _logged(self, operation: Operation, table: TableBuffer, at_store: bool) -> None:
         acknowledgement = _OfCheckpoint(
             operation, partial(self._path.admission.leave, operation.nbytes, table.use)
         )
-        acknowledgement.routes = (table.route,)
+        acknowledgement.routes, acknowledgement.at_store = (table.route,), at_store
         self._path.log.append(acknowledgement)
         await acknowledgement.answered.wait()
         if acknowledgement.error is not None:

@@ -1,4 +1,4 @@
-"""Coalesces small batches of one schema that wait for the log together into one record.
+"""Coalesces small batches of one schema and level that wait for the log into one record.
 
     reader threads     write ─▶ log (as a draft) ┐        while the last group is written and synced
     the log's writer                             └─▶ one coalesced batch per schema ─▶ next group
@@ -58,11 +58,12 @@ class Coalescer:
 
         See :meth:`wal.Log.run`.
         """
-        by_plan: dict[int, list[Write]] = {}
+        alike: dict[tuple[int, bool], list[Write]] = {}
         for draft in drafts:
             assert isinstance(draft, Write)
-            by_plan.setdefault(draft.stream.plan.schema.number, []).append(draft)
-        for writes in by_plan.values():
+            stream = draft.stream
+            alike.setdefault((stream.plan.schema.number, stream.at_store), []).append(draft)
+        for writes in alike.values():
             for together in _cut(writes):
                 self._coalesce(together)
         entries, self._entries = self._entries, []

@@ -2,6 +2,7 @@
 
     new                     ─▶ the log
     durable already         ─▶ answered at once, as a duplicate; refused if it has other rows
+                               (a stream at ``store`` waits until the store has the first copy)
     under way               ─▶ waits for the first copy, and takes its place if that one fails
     another stream's are under way ─▶ waits for these: a repeat of one that fails comes before it
     new here, partly in files (another daemon's log had it) ─▶ the covered rows are left out
@@ -12,7 +13,7 @@ is laid out by today's spec: a row is left out only if the partition that it had
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 import pyarrow as pa
 
@@ -24,8 +25,10 @@ from ingester.write.acknowledgement import Acknowledgement
 from persist.manifest import PartitionKey
 from persist.partitioning import split_batch, with_columns
 from persist.table import TableDefinition, TableKey
+from wal import Route, RouteState
 
 Shrink = Callable[[Operation, tuple[Part, ...]], None]
+AwaitStore = Callable[[tuple[Route, ...], Callable[[BaseException | None], None]], None]
 
 
 class Deduplication:
@@ -35,6 +38,8 @@ class Deduplication:
         append: queues an operation for the log.
         shrink: reduces an operation, and its record for the log, to these parts.
         definition_of: gives the current definition of a table.
+        await_store: calls back when the store has all that was applied of the tables with these
+            routes.
     """
 
     def __init__(
@@ -43,11 +48,13 @@ class Deduplication:
         append: Callable[[Acknowledgement], None],
         shrink: Shrink,
         definition_of: Callable[[TableKey], TableDefinition],
+        await_store: AwaitStore,
     ) -> None:
         self._origins = origins
         self._append = append
         self._shrink = shrink
         self._definition_of = definition_of
+        self._await_store = await_store
 
     def submit(self, acknowledgement: Acknowledgement) -> None:
         """Pass on an operation that is new; answer one that is not."""
@@ -81,7 +88,13 @@ class Deduplication:
             acknowledgement.finish(exc)
         else:
             operation.duplicate = True
-            acknowledgement.finish(None)
+            # The first copy may have been acknowledged when this daemon's disk had it.
+            behind = behind_the_store(acknowledgement.routes)
+            acknowledgement.shipped = acknowledgement.at_store or not behind
+            if acknowledgement.at_store and behind:
+                self._await_store(behind, acknowledgement.finish)
+            else:
+                acknowledgement.finish(None)
 
     def _append_uncovered(
         self, acknowledgement: Acknowledgement, origin_table: OriginTable
@@ -122,6 +135,11 @@ class Deduplication:
         if left != operation.parts:
             self._shrink(operation, left)
             operation.duplicate = not left
+
+
+def behind_the_store(routes: Iterable[Route]) -> tuple[Route, ...]:
+    """Return the routes of tables with applied operations that only the local log may have."""
+    return tuple(route for route in routes if route.state is not RouteState.SHIPPED)
 
 
 def uncovered(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ingester.config.levels import AckLevels
 from ingester.dml.record import shrink
 from ingester.tables.opening import Shared, TableParts
 from ingester.write.admission import AdmissionControl, DiskRoom, QueueRoom, Relief
@@ -97,7 +98,9 @@ def open_write(shared: Shared, tables: TableParts, hooks: WriteHooks) -> WritePa
     )
     path = WritePath(
         admission=admission,
-        dedup=Deduplication(tables.origins, log.append, shrink, tree.definition_of),
+        dedup=Deduplication(
+            tables.origins, log.append, shrink, tree.definition_of, log.append_barrier
+        ),
         log=log,
         metrics=metrics,
         origins=tables.origins,
@@ -106,6 +109,7 @@ def open_write(shared: Shared, tables: TableParts, hooks: WriteHooks) -> WritePa
         partitions=partition_room,
         epoch=writer.epoch,
         upto=tree.upto,
+        levels=AckLevels(settings),
     )
     most_bytes, numbers = settings.flight.max_batch_bytes, itertools.count(1)
     transforms = Transforms(settings.transform, settings.tables, most_bytes, metrics.transformed)

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from ingester.dml.control_records import encode_origins
 from ingester.dml.operation import Operation, Transaction
 from ingester.errors import DiskFull, FencedOff, IngesterError, InternalFailure, Stopping
 from ingester.store_log.shipper import Shipper
 from ingester.write.acknowledgement import Acknowledgement
 from ingester.write.admission import DISK_RETRY_S, Relief
-from wal import Draft, Entry, Log, LogClosed, LogFull, OutcomeUnknown, Route
+from wal import Draft, Entry, Log, LogClosed, LogFull, OutcomeUnknown, RecordKind, Route
 
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
@@ -82,24 +83,25 @@ class OperationLog:
         entry.on_stored = acknowledgement.stored if when_stored else None
         return entry
 
-    def wait_for_room(self, route: Route, nbytes: int) -> None:
+    def wait_for_room(self, route: Route, nbytes: int, *, at_store: bool) -> None:
         """Return when a table's operation of this size may wait for the store. In any thread but
         the loop's.
 
         Raises:
             StoreUnreachable: there is no room.
         """
-        if route.ships and self.shipper is not None:
+        if (at_store or route.ships) and self.shipper is not None:
             self.shipper.wait_for_room(nbytes)
 
-    def check_room(self, routes: Iterable[Route], nbytes: int) -> None:
+    def check_room(self, routes: Iterable[Route], nbytes: int, *, at_store: bool) -> None:
         """Check as :meth:`wait_for_room`, without waiting.
 
         Raises:
             StoreUnreachable: there is no room.
         """
         shipper = self.shipper
-        if shipper is not None and shipper.is_full(nbytes) and any(r.ships for r in routes):
+        ships = at_store or any(route.ships for route in routes)
+        if ships and shipper is not None and shipper.is_full(nbytes):
             raise shipper.refusal()
 
     def append_transaction(self, transaction: Transaction, answer: Done) -> None:
@@ -115,8 +117,22 @@ class OperationLog:
         entry.routes, entry.at_store = transaction.routes, transaction.at_store
         self._append(entry)
 
-    def append_note(self, note: Entry, answer: Done) -> None:
-        """Queue a record that is no operation; answered when it is durable."""
+    def append_barrier(self, routes: tuple[Route, ...], answer: Done) -> None:
+        """Call ``answer`` when the store has all that was applied of these tables before.
+
+        What follows for them ships. The record says nothing to the next start.
+        """
+        barrier = Entry(RecordKind.ORIGINS, [encode_origins(())])
+        barrier.routes = routes
+        self.append_note(barrier, answer, at_store=True)
+
+    def append_note(self, note: Entry, answer: Done, *, at_store: bool = False) -> None:
+        """Queue a record that is no operation; answered when it is durable.
+
+        Args:
+            at_store: whether it is durable only when the store has it.
+        """
+        note.at_store = at_store
         note.on_done = lambda _entry, error: answer(None if error is None else log_refusal(error))
         self._append(note)
 
@@ -188,7 +204,7 @@ class OperationLog:
     def _done(self, entry: Entry, error: BaseException | None) -> None:
         acknowledgement = entry.tag
         assert isinstance(acknowledgement, Acknowledgement)
-        acknowledgement.operation.entry = None
+        acknowledgement.operation.entry, acknowledgement.shipped = None, entry.shipped
         acknowledgement.finish(self._refusal(error))
 
     def _refusal(self, error: BaseException | None) -> IngesterError | None:

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
+from ingester.config.levels import AckLevels
+from ingester.config.settings import Level
 from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.observability.metrics import Metrics
@@ -40,6 +42,8 @@ from wal import Draft, Entry, LogError, OrderedSession
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
+_LEVEL: tuple[Level, Level] = ("disk", "store")
+"""The level of an acknowledgement, by whether the operation shipped."""
 Outcome = PutAnswer | BaseException
 Deliver = Callable[[list[Outcome]], None]
 """A callback that receives outcomes for the stream's own thread. Any thread; must not wait."""
@@ -62,6 +66,7 @@ class WritePath:
     partitions: PartitionRoom
     upto: Callable[[TableBuffer], int]
     """Returns a table's position."""
+    levels: AckLevels
 
     def relieve(self, refusal: BaseException) -> None:
         """Make room after a batch was refused for lack of it."""
@@ -96,6 +101,8 @@ class WriteStream:
         """The error of the stream's first failed batch: nothing later of it is applied."""
         self.superseded: Superseded | None = None
         """The error of batches that reach the loop after a newer stream was opened."""
+        self.at_store = False
+        """Whether batches are acknowledged when the store has them."""
         self.session = OrderedSession()
         """Keeps operations of the stream from following a refused one in the log."""
         self._path = path
@@ -125,7 +132,8 @@ class WriteStream:
         if self._is_known(sequence):
             nbytes = 0
         else:
-            self._path.log.wait_for_room(self.plan.table.route, nbytes)
+            route = self.plan.table.route
+            self._path.log.wait_for_room(route, nbytes, at_store=self.at_store)
             if (refusal := self._path.admission.enter(nbytes, self.use)) is not None:
                 raise refusal
         if self._latch is not None:
@@ -331,16 +339,18 @@ class WriteStream:
             return table.refusal
         return self.superseded
 
-    def stored(self, sequence: int, own: int | None) -> PutAnswer:
+    def stored(self, entry: Entry, number: int, own: int | None) -> PutAnswer:
         """Return the answer to a batch that is in the log. Any thread.
 
         Queries that start from now on find its rows.
 
         Args:
+            number: the batch's number in the entry.
             own: the batch's sequence of its origin.
         """
+        sequence, ack = entry.seq + number, _LEVEL[entry.shipped]
         if self.origin is None:
-            return PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch)
+            return PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch, ack=ack)
         origin = self._path.origins.get(self.origin)
         numbers = (own, origin.memory_sequence)
         return PutAnswer(
@@ -350,10 +360,15 @@ class WriteStream:
             memory_sequence=max((each for each in numbers if each is not None), default=None),
             durable_sequence=origin.settled_sequence,
             first=origin.is_first_answer(),
+            ack=ack,
         )
 
-    def applied(self, operation: Operation) -> PutAnswer:
-        """Return the answer to a batch of an origin that is applied, or a duplicate."""
+    def applied(self, operation: Operation, shipped: bool) -> PutAnswer:
+        """Return the answer to a batch of an origin that is applied, or a duplicate.
+
+        Args:
+            shipped: whether the store has it.
+        """
         assert self.origin is not None, "without one it is answered when it is in the log"
         origin = self._path.origins.get(self.origin)
         return PutAnswer(
@@ -365,6 +380,7 @@ class WriteStream:
             memory_sequence=origin.memory_sequence,
             durable_sequence=origin.durable_sequence,
             first=origin.is_first_answer(),
+            ack=_LEVEL[shipped],
         )
 
 
@@ -445,7 +461,8 @@ class WritesAcknowledgement(Acknowledgement):
         self._writes = writes
         self._streams = {write.stream for write in writes}
         self.sessions = tuple([stream.session for stream in self._streams])
-        self.routes = (writes[0].stream.plan.table.route,)
+        stream = writes[0].stream
+        self.routes, self.at_store = (stream.plan.table.route,), stream.at_store
 
     @property
     def whose(self) -> OrderedSession:
@@ -455,7 +472,7 @@ class WritesAcknowledgement(Acknowledgement):
     def stored(self, entry: Entry) -> None:
         """Answer the writes: they need not be applied first."""
         for number, write in enumerate(self._writes):
-            write.outcome = write.stream.stored(entry.seq + number, write.sequence)
+            write.outcome = write.stream.stored(entry, number, write.sequence)
         for stream in self._streams:
             stream.hand_out()
 
@@ -468,7 +485,7 @@ class WritesAcknowledgement(Acknowledgement):
             return
         for write in self._writes:
             if error is None:
-                write.outcome = write.stream.applied(operation)
+                write.outcome = write.stream.applied(operation, self.shipped)
             else:
                 write.end(error)
         for stream in self._streams:

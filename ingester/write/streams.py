@@ -13,6 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
+from ingester.config.settings import Level
 from ingester.dml.operation import Operation
 from ingester.errors import Superseded
 from ingester.quotas.use import NamespaceUse
@@ -37,6 +38,8 @@ class Target(NamedTuple):
     """Whether the batches are keys to delete."""
     numbers_rows: bool = False
     """Whether a sequence is the number of a row, so that a repeat may be divided differently."""
+    ack: Level | None = None
+    """The level of acknowledgements that the client asks for; None means the table's."""
 
 
 class TransformedBy(NamedTuple):
@@ -61,6 +64,7 @@ class Writes:
         transforms: Transforms,
     ) -> None:
         self.transforms = transforms
+        self.levels = path.levels
         self._catalog = catalog
         self._takeover = takeover
         self._path = path
@@ -87,12 +91,13 @@ class Writes:
                 and nothing else is done.
 
         Raises:
-            BadRequest, UnknownTable, StoreUnreachable, Stopping
+            UnknownTable, StoreUnreachable, Stopping
+            BadRequest: also for a lower level of acknowledgements than the table's.
             LimitReached: no room for a new origin.
             OverQuota: the namespace has reached its quota of streams or tables.
             Refused: a batch of ``checked`` bytes would not be admitted now; nothing was created.
         """
-        namespace, name, origin, deletes, numbers_rows = target
+        namespace, name, origin, deletes, numbers_rows, _ = target
         admission = self._path.admission
         era, use = admission.era, self._entered(namespace)
         if origin is not None:
@@ -101,6 +106,7 @@ class Writes:
             self._check_room(checked, use)
         elif not deletes:
             found = await self._catalog.find(namespace, name)
+            self._at_store(target, found)
             if (others := self._others(target, found, chain)) is not None:
                 return others
             draft = await self._drafted(found, sent)
@@ -123,6 +129,7 @@ class Writes:
             raise admission.refusal()
         stream = WriteStream(self._path, plan, origin, deliver, self._closed)
         # Transformers need not make the same rows of a repeated batch.
+        stream.at_store = self._at_store(target, table)
         stream.notes_contents = origin is not None and chain is None and not numbers_rows
         stream.use.writers += 1
         if origin is not None:
@@ -203,6 +210,11 @@ class Writes:
         key = (target.namespace, target.table)
         names = self.transforms.names_of(key, None if table is None else table.definition)
         return None if names == (() if chain is None else chain.names) else TransformedBy(names)
+
+    def _at_store(self, target: Target, table: TableBuffer | None) -> bool:
+        """Whether the stream is acknowledged at ``store``; raise BadRequest if it asks for less."""
+        own = None if table is None else table.definition.ack
+        return self.levels.at_store((target.namespace, target.table), own, target.ack)
 
     async def _record(self, table: TableBuffer, chain: Chain | None) -> None:
         """Record the transformers in force in the manifest; a no-op for most tables."""

@@ -37,6 +37,7 @@ Names are from Spark's state store, whose checkpoint format v2 has the same stru
 at `committing`.
 """
 
+from persist.manifest.actions import ACK as ACK
 from persist.manifest.actions import CHANGEABLE as CHANGEABLE
 from persist.manifest.actions import MAX_AGE as MAX_AGE
 from persist.manifest.actions import PUBLISH as PUBLISH

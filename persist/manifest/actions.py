@@ -102,7 +102,9 @@ PUBLISH = "publish"
 """The property that holds the formats that the table is published in."""
 MAX_AGE = "max_age_s"
 """The property that holds the age of buffered rows, in seconds, at which they are flushed."""
-CHANGEABLE = frozenset({TRANSFORMERS, PUBLISH, MAX_AGE})
+ACK = "ack"
+"""The property that holds the acknowledgement level of writes, ``disk`` or ``store``."""
+CHANGEABLE = frozenset({TRANSFORMERS, PUBLISH, MAX_AGE, ACK})
 """The properties that can change; all others are fixed when the table is defined."""
 
 

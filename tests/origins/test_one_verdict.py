@@ -172,7 +172,10 @@ def by_deduplication(daemon: Daemon) -> tuple[Rows, set[int]]:
     def shrink(operation: Operation, left: tuple[Part, ...]) -> None:
         operation.parts = left
 
-    dedup = Deduplication(daemon.origins, append, shrink, lambda table: DEFINITION)
+    def await_store(routes: object, answer: object) -> None:
+        raise AssertionError("nothing asks for the store")
+
+    dedup = Deduplication(daemon.origins, append, shrink, lambda table: DEFINITION, await_store)
     for sequence in range(LAST + 1):
         operation = operation_of(sequence, {(sequence, key) for key in PARTITIONS})
         dedup.submit(Told(operation, None))
@@ -218,7 +221,7 @@ def by_replay(history: History, process: Process) -> Rows:
     limits = ReplayLimits(MemoryLedger(Watermarks(1 << 30, 1 << 29, 1 << 29)), lambda: None)
 
     class OrphanLog:
-        async def replay(self, allocate: Any) -> AsyncIterator[list[Record]]:
+        async def replay(self, allocate: Any, others: Any) -> AsyncIterator[list[Record]]:
             logged = LoggedSchema.of(1, TABLE, SCHEMA)
             schema = pa.py_buffer(b"".join(logged.preamble.parts))
             yield [Record(RecordKind.SCHEMA, 1, schema, 1, 0, process[1])]

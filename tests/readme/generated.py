@@ -82,6 +82,7 @@ def _defaults() -> list[str]:
     shown["ack"] = '`disk`, or `store` with `wal.disk = "off"`'
     shown["store"] = "`file://<data_dir>/store`"
     shown["memory.limit"] = "half of RAM"
+    shown["sql.memory"] = "an eighth of RAM"
     shown["memory.low"] = "50 % of `memory.limit`"
     shown["memory.high"] = "90 % of `memory.limit`"
     return list(shown.values())

@@ -266,12 +266,13 @@ def _stream(plan: WritePlan, check: Callable[..., None] = lambda *_: None) -> Wr
         plan=plan,
         origin=None,
         notes_contents=False,
+        at_store=False,
         session=OrderedSession(),
         numbered=lambda sequence: None,
         check_partitions=check,
         claim=lambda *_: None,
         leave_with=lambda *_: None,
-        stored=lambda sequence, own: sequence,
+        stored=lambda entry, number, own: entry.seq + number,
         hand_out=lambda: None,
     )
     return stream
@@ -369,3 +370,15 @@ def test_batches_are_accepted_once_whether_stored_or_applied_is_noted_first(
         entry.answer(None)
     outcomes: list[Any] = [each.outcome for each in writes]
     assert outcomes == [7, 8, 9]
+
+
+def test_batches_of_different_levels_are_separate_entries_of_which_one_asks_for_the_store() -> None:
+    plan = _plan([], KEPT)
+    streams = [_stream(plan) for _ in range(4)]
+    for stream in streams[1:3]:
+        stream.at_store = True
+    entries = _coalescer().make([_write(stream, _hosts(0, 2), 2_000) for stream in streams])
+    assert [(each.at_store, each.operations, each.routes) for each in entries] == [
+        (False, 2, (plan.table.route,)),
+        (True, 2, (plan.table.route,)),
+    ]

@@ -26,6 +26,7 @@ from persist.manifest.actions import Content
 from persist.manifest.origins import fresh, taken_over
 from persist.partitioning import PartitionSpec, split_batch
 from persist.table import TableDefinition
+from wal import Route, RouteState
 
 TABLE = ("ns", "t")
 ME = ("me", 1)
@@ -70,12 +71,19 @@ class Log:
 
     def __init__(self, origins: Origins) -> None:
         self.applied: list[int] = []
+        self.barriers: list[Callable[[BaseException | None], None]] = []
         self._origins = origins
         self._pending: deque[Acknowledgement] = deque()
         self._group: list[Acknowledgement] = []
 
     def append(self, acknowledgement: Acknowledgement) -> None:
         self._pending.append(acknowledgement)
+
+    def await_store(
+        self, routes: tuple[Route, ...], answer: Callable[[BaseException | None], None]
+    ) -> None:
+        assert routes
+        self.barriers.append(answer)
 
     @property
     def waiting(self) -> int:
@@ -121,7 +129,11 @@ class Pipeline:
         self.origins = Origins()
         self.log = Log(self.origins)
         self.dedup = Deduplication(
-            self.origins, self.log.append, lambda op, left: None, lambda table: NAMED
+            self.origins,
+            self.log.append,
+            lambda op, left: None,
+            lambda table: NAMED,
+            self.log.await_store,
         )
 
 
@@ -353,7 +365,11 @@ def test_a_part_that_is_in_files_is_left_out_and_the_others_go_in() -> None:
     origins = Origins()
     log = Log(origins)
     dedup = Deduplication(
-        origins, log.append, lambda op, parts: left.append(parts), lambda table: NAMED
+        origins,
+        log.append,
+        lambda op, parts: left.append(parts),
+        lambda table: NAMED,
+        log.await_store,
     )
     known = OriginAction("o", "old", 1, 4, (), (OriginRun(0, "old", 1),))
     ahead: dict[PartitionKey, int] = {(1, ("p",)): 6, (1, ("q",)): 5}
@@ -373,8 +389,13 @@ def test_rows_that_are_in_files_by_an_earlier_spec_are_left_out_of_todays_parts(
     left: list[tuple[Part, ...]] = []
     origins = Origins()
     definition = NAMED.with_spec(["identity(n)"])
+    log = Log(origins)
     dedup = Deduplication(
-        origins, Log(origins).append, lambda op, parts: left.append(parts), lambda table: definition
+        origins,
+        log.append,
+        lambda op, parts: left.append(parts),
+        lambda table: definition,
+        log.await_store,
     )
     origin_table = origins.table("o", TABLE)
     origin_table.claim(
@@ -402,3 +423,72 @@ def test_a_part_that_lacks_a_column_of_the_earlier_spec_was_in_its_partition_of_
 def parts_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> tuple[Part, ...]:
     batch = pa.RecordBatch.from_pylist(rows, schema=NAMED.schema)
     return tuple(Part(values, part, part.nbytes) for values, part in split_batch(batch, spec))
+
+
+def repeat_of(pipeline: Pipeline, route: Route, *, at_store: bool) -> tuple[Told, list[object]]:
+    """Submit a repeat of sequence 1, which is written at the level of the table's route."""
+    told: list[object] = []
+    repeat = Told(operation(1), lambda op, error: told.append(error or op.duplicate))
+    repeat.routes, repeat.at_store = (route,), at_store
+    pipeline.dedup.submit(repeat)
+    return repeat, told
+
+
+@pytest.mark.parametrize("state", [RouteState.LOCAL, RouteState.HELD])
+def test_a_repeat_at_store_is_answered_when_the_store_has_what_the_disk_has(
+    state: RouteState,
+) -> None:
+    pipeline, route = Pipeline(), Route("ns/t")
+    Stream(pipeline, 1).send()
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    route.state = state
+    repeat, told = repeat_of(pipeline, route, at_store=True)
+    assert told == []
+    [stored] = pipeline.log.barriers
+    stored(None)
+    assert (told, repeat.shipped) == ([True], True)
+
+
+def test_a_repeat_at_store_is_refused_if_the_store_does_not_take_it() -> None:
+    pipeline = Pipeline()
+    Stream(pipeline, 1).send()
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    _, told = repeat_of(pipeline, Route("ns/t"), at_store=True)
+    refusal = DiskFull("no room", retry_after_s=1.0)
+    pipeline.log.barriers[0](refusal)
+    assert told == [refusal]
+
+
+def test_a_repeat_at_store_waits_for_a_first_copy_under_way_and_then_for_the_store() -> None:
+    pipeline = Pipeline()
+    Stream(pipeline, 1).send()
+    _, told = repeat_of(pipeline, Route("ns/t"), at_store=True)
+    assert (told, pipeline.log.barriers) == ([], [])
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    assert told == []
+    pipeline.log.barriers[0](None)
+    assert told == [True]
+
+
+@pytest.mark.parametrize(
+    ("state", "at_store", "shipped"),
+    [
+        (RouteState.LOCAL, False, False),
+        (RouteState.HELD, False, False),
+        (RouteState.SHIPPED, False, True),
+        (RouteState.SHIPPED, True, True),
+    ],
+)
+def test_other_repeats_are_answered_at_once_with_the_level_that_all_of_the_table_has(
+    state: RouteState, at_store: bool, shipped: bool
+) -> None:
+    pipeline, route = Pipeline(), Route("ns/t")
+    Stream(pipeline, 1).send()
+    pipeline.log.form(1)
+    pipeline.log.commit()
+    route.state = state
+    repeat, told = repeat_of(pipeline, route, at_store=at_store)
+    assert (told, repeat.shipped, pipeline.log.barriers) == ([True], shipped, [])

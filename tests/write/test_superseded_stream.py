@@ -9,6 +9,8 @@ import pyarrow as pa
 from prometheus_client import CollectorRegistry
 
 from ingester.buffer import TableBuffer
+from ingester.config.levels import AckLevels
+from ingester.config.settings import Settings
 from ingester.dml.operation import Operation
 from ingester.dml.record import LoggedSchema
 from ingester.errors import Superseded
@@ -84,7 +86,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
     path = WritePath(
         admission=cast(AdmissionControl, gate),
         dedup=cast(Any, log),
-        log=cast(Any, SimpleNamespace(wait_for_room=lambda route, nbytes: None)),
+        log=cast(Any, SimpleNamespace(wait_for_room=lambda route, nbytes, at_store: None)),
         metrics=Metrics(CollectorRegistry()),
         origins=Origins(),
         relief=cast(Any, None),
@@ -92,6 +94,7 @@ def test_a_batch_that_was_let_in_before_and_comes_to_the_loop_after_a_newer_stre
         partitions=cast(PartitionRoom, Room()),
         epoch=1,
         upto=lambda table: 7,
+        levels=AckLevels(Settings()),
     )
     delivered: list[Outcome] = []
     stream = WriteStream(path, plan, "o", delivered.extend, lambda closed: None)

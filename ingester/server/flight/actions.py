@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
+from ingester.config.levels import parse_level
 from ingester.copies.table_copy import CopyName
 from ingester.errors import BadRequest, NotAvailable
 from ingester.observability.log_levels import LEVELS
@@ -89,6 +90,7 @@ def describe(services: Services, table: TableBuffer) -> dict[str, Any]:
         ],
         "publish": None if definition.publish is None else list(definition.publish),
         "max_age_s": definition.max_age_s,
+        "ack": services.writes.levels.level(table.key, definition.ack),
         "published": msgspec.to_builtins(services.publishing.of_table(table.key)),
         "manifest_version": state.version,
         "table_version": state.table_version,
@@ -125,7 +127,9 @@ async def _create_table(services: Services, body: CreateTableBody) -> Objects:
         check_table_name("table", body.table),
     )
     definition = await transforms.defined(key, definition, asked or ())
-    definition = with_properties(definition, body.publish, body.max_age_s)
+    ack = parse_level("create_table", body.ack)
+    services.writes.levels.check_disk(ack)
+    definition = with_properties(definition, body.publish, body.max_age_s, ack)
     services.publishing.check_definition(key, definition)
     table = await services.catalog.create(*key, definition)
     have = transforms.names_of(key, table.definition)

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from ingester.config.levels import parse_level
 from ingester.errors import BadRequest, ClientGone
 from ingester.schema import Normaliser
 from ingester.schema.limits import check_sent
@@ -211,7 +212,10 @@ class PutCall:
         command = self._command
         deletes = command.type == "delete"
         numbers_rows = command.numbers == "rows"
-        target = Target(command.namespace, command.table, command.origin, deletes, numbers_rows)
+        ack = parse_level("descriptor", command.ack)
+        target = Target(
+            command.namespace, command.table, command.origin, deletes, numbers_rows, ack
+        )
         sent = schema_of(reader, self._shapes, partial(self._check_wide, target))
         first: Any = None
         checked: int | None = None

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 import pyarrow.flight as fl
 
+from ingester.config.levels import parse_level
 from ingester.errors import BadRequest
 from ingester.replication.messages import MessageColumn
 from ingester.schema.limits import check_shown
@@ -30,7 +31,8 @@ MAX_DIGEST = 2**64
 class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The command of a DoPut descriptor, or of its path; ``type`` is write or delete.
 
-    ``numbers``: what the sequences of the origin number, batches or rows.
+    ``numbers``: what the sequences of the origin number, batches or rows. ``ack``: the level of
+    acknowledgements; null means the table's.
     """
 
     type: str
@@ -38,6 +40,7 @@ class WriteCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     table: str
     origin: str | None = None
     numbers: str = "batches"
+    ack: str | None = None
 
 
 class ContentRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -60,6 +63,7 @@ class SyncCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transaction: str | None = None
     epoch: int | None = None
     content: ContentRequest | None = None
+    ack: str | None = None
     columns: list[MessageColumn] = []
 
 
@@ -84,7 +88,8 @@ class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``create_table``; ``schema`` is an Arrow IPC schema in base64.
 
     ``publish``: the formats that the table is published in; null leaves it to the settings.
-    ``max_age_s``: the table's own ``persist.max_age``, if that is shorter.
+    ``max_age_s``: the table's own ``persist.max_age``, if that is shorter. ``ack``: the level at
+    which writes are acknowledged; null leaves it to the settings.
     """
 
     namespace: str
@@ -97,6 +102,7 @@ class CreateTableBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     transformers: list[str] | None = None
     publish: list[str] | None = None
     max_age_s: float | None = None
+    ack: str | None = None
 
 
 class PersistBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -258,6 +264,7 @@ def parse_put(descriptor: fl.FlightDescriptor) -> WriteCommand | SyncCommand | C
         raise BadRequest(
             f"descriptor: numbers {shown_name(command.numbers)} is not one of batches, rows"
         )
+    parse_level("descriptor", command.ack)
     return command
 
 
@@ -273,6 +280,7 @@ def _parsed_sync(body: bytes) -> SyncCommand:
         raise BadRequest(
             "descriptor: content: rows and digest must be whole numbers, the digest below 2^64"
         )
+    parse_level("descriptor", command.ack)
     name = command.transaction
     if name is not None and not 0 < len(name.encode()) <= _MAX_TRANSACTION_BYTES:
         raise BadRequest(f"descriptor: transaction must have 1 to {_MAX_TRANSACTION_BYTES} bytes")

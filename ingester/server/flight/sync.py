@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import astuple, replace
 
+from ingester.config.levels import parse_level
 from ingester.copies.copies import Copies
 from ingester.copies.table_copy import CopyName, IncomingCopy
 from ingester.errors import BadRequest, IngesterError, Refused, kind_of, limit_of
@@ -113,7 +114,8 @@ class SyncCall:
         rows = None if batch is None else self._typed(batch)
         table = (command.namespace, command.table)
         content = None if command.content is None else Content(*astuple(command.content))
-        return Message(self._identity, commits_as, rows, table, command.sequence, content)
+        ack = parse_level("descriptor", command.ack)
+        return Message(self._identity, commits_as, rows, table, command.sequence, content, ack)
 
     def _typed(self, batch: pa.RecordBatch) -> TypedMessage:
         command = self._command
