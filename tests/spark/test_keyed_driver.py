@@ -240,6 +240,28 @@ def test_a_daemon_that_has_no_room_is_asked_again_and_takes_the_rows_once(
         assert rows(flight, table) == wanted
 
 
+def test_a_write_in_object_storage_survives_the_daemons_machine(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url, table = f"file://{tmp_path}/store", ("ns", "t")
+    daemon = Daemon.start(tmp_path / "d", arguments=steady_flight(), store=url)
+    with daemon, Client(daemon.flight) as client:
+        client.create_table(
+            *table, pa.schema({"k": pa.int64(), "v": pa.int64()}), primary_key=["k"]
+        )
+        frame = spark.range(10).selectExpr("id AS k", "id * 2 AS v")
+        writer_in_this_process(frame, url, table, daemon.flight, ack="Store")
+        (told,) = [
+            json.loads(line) for line in capfd.readouterr().err.splitlines() if "event" in line
+        ]
+        assert (told["event"], told["ack"], told["rows"]) == ("committed", "store", 10)
+        daemon.kill()
+        shutil.rmtree(daemon.data_dir)
+        with daemon.again():
+            found = client.query(*table).to_pylist()
+            assert sorted(row["v"] for row in found) == [2 * k for k in range(10)]
+
+
 def writer_in_this_process(
     frame: DataFrame, url: str, table: Table, endpoint: str, **more: object
 ) -> None:

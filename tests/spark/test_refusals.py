@@ -112,6 +112,10 @@ def test_what_is_missing_or_wrong_is_told_by_its_option(
         with pytest.raises(Exception, match="option endpoint") as error:
             said.save(f"{url}/{table[0]}/{table[1]}")
         told(error)
+    both = keyed.option("endpoint", "grpc://127.0.0.1:1").option("ack", "both")
+    with pytest.raises(Exception, match="option ack: 'both' must be disk or store") as error:
+        both.save(f"{url}/{table[0]}/{table[1]}")
+    told(error)
 
 
 def test_a_task_that_refuses_a_value_says_which(

@@ -77,7 +77,8 @@ class _Commit:
     sequence: int
     content: SyncContent
     write: WriteId | None
-    warnings: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, object] = field(default_factory=dict)
+    """What the daemon's answer adds to the event `committed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ class UpsertSink:
             rows=rows,
             files=len(parts),
             bytes=sum(file.bytes for file in parts),
-            **commit.warnings,
+            **commit.facts,
         )
 
     def _in_files(self, client: Client, stream: SyncStream, sequence: int) -> bool:
@@ -323,9 +324,10 @@ class UpsertSink:
         )
         if not answer.accepted:
             return None
+        commit.facts["ack"] = answer.ack
         if answer.duplicate and not answer.compared and commit.write is not None:
             check_unknown(commit.write, (answer.memory_sequence or 0) - 1)
-            commit.warnings["warning"] = NOT_COMPARED
+            commit.facts["warning"] = NOT_COMPARED
         return 0 if answer.duplicate else rows
 
     def _messages(self, batch: pa.RecordBatch) -> Iterator[tuple[list[SyncColumn], pa.RecordBatch]]:
