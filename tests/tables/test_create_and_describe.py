@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
+from persist.partitioning import PartitionSpec
+from persist.table import TableDefinition
 from tests.drivers.daemon import Daemon
 from tests.drivers.wire import (
     Table,
@@ -50,6 +52,7 @@ def test_a_created_table_is_described_as_asked_for(client: fl.FlightClient, tabl
         "transformers": [],
         "publish": None,
         "max_age_s": None,
+        "ack": "disk",
         "published": [],
         "manifest_version": 1,
         "table_version": 1,
@@ -205,3 +208,11 @@ def test_a_column_that_a_format_cannot_express_is_refused_with_the_reason(
     with pytest.raises(pa.ArrowInvalid, match=r"cannot be published as iceberg.*u.*uint64"):
         create(client, table, unsigned, publish=["iceberg"])
     assert create(client, table, unsigned, publish=[])["publish"] == []
+
+
+def test_a_table_that_is_defined_again_keeps_its_level() -> None:
+    before = TableDefinition(SCHEMA, PartitionSpec(), ack="store")
+    again = TableDefinition(numbers(0, 1).schema, PartitionSpec()).redefined(before)
+    assert again.ack == "store"
+    assert again.properties_action().values["ack"] == "store"
+    assert "ack" not in TableDefinition(SCHEMA, PartitionSpec()).properties_action().values
