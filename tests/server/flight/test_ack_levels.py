@@ -255,3 +255,18 @@ def test_without_a_log_on_the_disk_all_tables_are_at_store(tmp_path: Path) -> No
     finally:
         machine.client.close()
         machine.daemon.kill()
+
+
+def test_a_repeat_at_store_of_a_batch_without_rows_waits_for_its_checkpoint_too(
+    machine: Machine,
+) -> None:
+    state = base64.b64encode(b"offset 9").decode()
+    batches = [numbers(0, 1), numbers(0, 0)]
+    metadata = [{"sequence": 1}, {"sequence": 2, "checkpoint": {"partition": "p", "state": state}}]
+    table = ("n", "t")
+    assert levels(written(machine.client, table, batches, metadata, origin="o"))[1] == "disk"
+    (last,) = written(machine.client, table, batches[1:], metadata[1:], origin="o", ack="store")
+    assert (last["duplicate"], last["ack"]) == (True, "store")
+    machine.lose()
+    (found,) = act(machine.client, "checkpoint_get", namespace="n", table="t", partition="p")
+    assert found["state"] == state
