@@ -38,8 +38,11 @@ class SyncContent(msgspec.Struct, frozen=True):
 class SyncAnswer(WriteAnswer, frozen=True):
     """The answer to a message; ``code`` and the later fields are set if it is refused for now.
 
-    ``compared``: a duplicate is known to have the content that was sent with it.
+    ``compared``: a duplicate is known to have the content that was sent with it. ``ack`` is None if
+    the message closes no transaction, and at daemons of earlier releases.
     """
+
+    ack: str | None = None
 
     compared: bool = False
     code: str = ""

@@ -70,7 +70,7 @@ class WriteAnswer(msgspec.Struct, frozen=True):
     """Whether batches of the stream may carry their span."""
     ack: str | None = "disk"
     """The level: ``store`` if the batch is in object storage, otherwise ``disk``. None if nothing
-    was made durable, as for a message that does not close its transaction."""
+    was made durable."""
     files_sequence: int | None = _NOT_SAID
 
     def __post_init__(self) -> None:
