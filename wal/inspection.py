@@ -42,7 +42,7 @@ from wal.format import (
     segment_name,
 )
 from wal.recovery import FileSource, Survey, facts_of, fault_of, free_name, survey
-from wal.scan import READ_BYTES, Fault, Located, ScanVerdict, find_headers, read_record
+from wal.scan import READ_BYTES, Fault, Located, ScanVerdict, Source, find_headers, read_record
 from wal.settings import SegmentFacts
 
 
@@ -261,7 +261,7 @@ class _Copy:
         return joined
 
 
-def good_records(source: FileSource, number: int) -> Iterator[Located]:
+def good_records(source: Source, number: int) -> Iterator[Located]:
     """Every record of a segment that passes its checks, in order."""
     offset: int | None = SEGMENT_HEADER_BYTES
     while offset is not None:
@@ -275,7 +275,7 @@ def good_records(source: FileSource, number: int) -> Iterator[Located]:
             offset = _next_good(source, number, offset + ALIGNMENT)
 
 
-def _next_good(source: FileSource, number: int, start: int) -> int | None:
+def _next_good(source: Source, number: int, start: int) -> int | None:
     for located in find_headers(source, number, start):
         if isinstance(read_record(source, number, located.offset), RecordHeader):
             return located.offset

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from wal.errors import LogError, LogTooNew
+from wal.errors import REPAIR_COMMAND, LogError, LogTooNew
 from wal.format import (
     RECORD_HEADER_BYTES,
     SEAL_RECORD_BYTES,
@@ -107,15 +107,21 @@ class ObjectNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectDamaged(LogError):
-    """The bytes of a log object fail their checks."""
+    """The bytes of a log object fail their checks, or it does not exist.
+
+    `help` is the command to run next.
+    """
 
     def __init__(self, path: str, offset: int, expected: str, found: str) -> None:
         self.path = path
         self.offset = offset
         self.expected = expected
         self.found = found
+        name = parse_object(path)
+        self.help = f"{REPAIR_COMMAND} --from-store {name.ingester_id if name else 'ID'}"
         super().__init__(
-            f"log object {path} is damaged at offset {offset}: expected {expected}, found {found}"
+            f"log object {path} is damaged at offset {offset}: expected {expected}, found {found};"
+            f" run: {self.help}"
         )
 
 
@@ -197,11 +203,31 @@ def encode_object(
     return b"".join([header, *records.pieces, seal])
 
 
-class _Bytes:
+def encode_records(
+    number: int,
+    identity: LogIdentity,
+    note: ObjectNote,
+    found: Sequence[tuple[RecordHeader, Buffer]],
+) -> bytes:
+    """The bytes of a log object with records of another one, which was damaged."""
+    first_seq = found[0][0].first_seq if found else 1
+    records = _Records(number)
+    records.add(RecordKind.OBJECT, make_body([msgspec.msgpack.encode(note)]), first_seq)
+    next_seq = first_seq
+    for header, payload in found:
+        records.add(header.kind, make_body([payload]), header.first_seq, header.operations)
+        if header.kind == RecordKind.OPERATION:
+            next_seq = header.last_seq + 1
+    seal = encode_seal(number, records.end, records.count, next_seq)
+    start = encode_segment_header(SegmentHeader(number, identity, first_seq))
+    return b"".join([start, *records.pieces, seal])
+
+
+class ObjectBytes:
     """An object's bytes as a `wal.scan.Source`."""
 
-    def __init__(self, data: memoryview) -> None:
-        self._data = data
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data).toreadonly()
 
     @property
     def size(self) -> int:
@@ -221,7 +247,7 @@ def decode_object(data: Buffer, path: str) -> LogObject:
     if name is None:
         raise ValueError(f"{path!r} names no log object")
     view = memoryview(data).toreadonly()
-    verdict = scan(_Bytes(view), name.number)
+    verdict = scan(ObjectBytes(view), name.number)
     fault = verdict.fault
     if fault is None and not verdict.sealed:
         fault = Fault(verdict.end, "a seal", "none")

@@ -6,7 +6,7 @@ not wait for pyarrow.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +30,9 @@ from .push_commands import controller, pushes_app
 from .replication_commands import replication_status, replication_verify
 from .sql_commands import sql
 
+if TYPE_CHECKING:
+    from .wal_tools import LogTools
+
 app = typer.Typer(
     name="ingester",
     help="Streaming ingester: rows over gRPC, durable and readable at once, into Parquet files in"
@@ -42,7 +45,7 @@ app = typer.Typer(
 # These run a loop or child processes and handle signals themselves.
 _OWN_SIGNALS = ("serve", "demo", "replicate", "follow", "tail", "controller", "wal", "sql")
 
-wal_app = typer.Typer(help="Inspect and repair the log of a stopped daemon.")
+wal_app = typer.Typer(help="Inspect, repair and adopt the log of a stopped daemon.")
 replicate_app = typer.Typer(help="Replicate tables of another database.")
 app.add_typer(wal_app, name="wal", no_args_is_help=True)
 app.add_typer(manifest_app, name="manifest", no_args_is_help=True)
@@ -64,7 +67,18 @@ Set = Annotated[
         "--set", metavar="KEY=VALUE", help="Any setting, such as persist.max_age=2s. Repeatable."
     ),
 ]
-WalDir = Annotated[Path, typer.Argument(help="The data directory, or its wal folder.")]
+WalDir = Annotated[
+    Path | None,
+    typer.Argument(help="The data directory, or its wal folder.", show_default=False),
+]
+FromStore = Annotated[
+    str | None,
+    typer.Option(
+        "--from-store",
+        metavar="ID",
+        help="Instead of DIRECTORY: the log objects of this ingester in the object store.",
+    ),
+]
 
 
 def _flags(
@@ -115,9 +129,9 @@ def serve(
         list[str] | None,
         typer.Option(
             "--adopt",
-            metavar="DIR",
-            help="Data directory of another daemon: adopt its log once that daemon has stopped."
-            " Repeatable.",
+            metavar="DIR|store:ID",
+            help="Data directory of another daemon, or its log in the store: adopt it once that"
+            " daemon has stopped. Repeatable.",
         ),
     ] = None,
     accept_lost_log: Annotated[
@@ -175,43 +189,75 @@ app.command()(publish)
 app.command()(compact)
 
 
-@wal_app.command()
-def inspect(directory: WalDir, json: Json = False) -> None:
-    """Print the contents of each segment. Read-only."""
-    from .wal_tools import print_segments
+def _log_tools(
+    directory: Path | None, ingester_id: str | None, flags: dict[str, object], file: Path | None
+) -> "LogTools":
+    """The log of a command: that of a directory, or an ingester's in the store."""
+    if directory is not None and ingester_id is None:
+        from .wal_tools import FolderTools
 
-    print_segments(directory, json)
+        return FolderTools(directory, flags, file)
+    if directory is None and ingester_id is not None:
+        from .store_log_tools import StoreLogTools
 
-
-@wal_app.command()
-def verify(directory: WalDir, json: Json = False) -> None:
-    """Print damage and incomplete records. Read-only. Exit code 1 if the daemon would refuse to
-    start."""
-    from .wal_tools import print_findings
-
-    print_findings(directory, json)
+        return StoreLogTools(ingester_id, flags, file)
+    raise CommandFailed("give a data directory, or --from-store ID", USAGE)
 
 
 @wal_app.command()
-def repair(directory: WalDir, json: Json = False) -> None:
-    """Move damaged parts aside so that the daemon starts; print what was saved and lost."""
-    from .wal_tools import run_repair
-
-    run_repair(directory, json)
-
-
-@wal_app.command()
-def adopt(
-    directory: WalDir,
+def inspect(
+    directory: WalDir = None,
+    from_store: FromStore = None,
     config: Config = None,
     store: Store = None,
     set_: Set = None,
     json: Json = False,
 ) -> None:
-    """Commit the acknowledged rows of a fenced or dead daemon to the store, each row once."""
-    from .wal_tools import run_adopt
+    """Print the contents of each segment or log object. Read-only."""
+    _log_tools(directory, from_store, _flags(None, store, None, None, set_), config).inspect(json)
 
-    run_adopt(directory, _flags(None, store, None, None, set_), config, json)
+
+@wal_app.command()
+def verify(
+    directory: WalDir = None,
+    from_store: FromStore = None,
+    config: Config = None,
+    store: Store = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Print damage and incomplete records. Read-only. Exit code 1 if the daemon would refuse to
+    start."""
+    _log_tools(directory, from_store, _flags(None, store, None, None, set_), config).verify(json)
+
+
+@wal_app.command()
+def repair(
+    directory: WalDir = None,
+    from_store: FromStore = None,
+    config: Config = None,
+    store: Store = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Move damaged parts aside so that the daemon starts; print what was saved and lost."""
+    _log_tools(directory, from_store, _flags(None, store, None, None, set_), config).repair(json)
+
+
+@wal_app.command()
+def adopt(
+    directory: WalDir = None,
+    from_store: FromStore = None,
+    config: Config = None,
+    store: Store = None,
+    set_: Set = None,
+    json: Json = False,
+) -> None:
+    """Commit the acknowledged rows of a fenced or dead daemon to the store, each row once.
+
+    With --from-store a daemon of that id that still runs is fenced and ends with exit code 6.
+    """
+    _log_tools(directory, from_store, _flags(None, store, None, None, set_), config).adopt(json)
 
 
 @replicate_app.callback()

@@ -102,6 +102,9 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
                 each.check(key, getattr(self, field.name))
 
 
+_LOG_IN_STORE = re.compile(r"store:[A-Za-z0-9*][A-Za-z0-9_.*-]{0,127}")
+
+
 def _check_namespace(section: str, name: str) -> None:
     if not name or "/" in name:
         raise ConfigError(section, f"{name!r} is not a namespace")
@@ -474,10 +477,18 @@ class RecoverySettings(_Section, frozen=True, kw_only=True):
     """Start although the store is not the one that ``data_dir`` belongs to, is empty, or was
     restored to an older state. For a single start, like ``--accept-other-store``."""
     adopt: list[str] = []
-    """Data directories of other daemons to watch. When one has no daemon, its unflushed rows are
-    committed to the tables. ``*`` in the last component matches all folders."""
+    """Data directories of other daemons to watch, and their logs in the store: ``store:ID``. When
+    one has no daemon, its unflushed rows are committed to the tables. ``*`` in the last component
+    matches all folders or ids."""
     adopt_after: Annotated[float, _seconds(0, DAY_S)] = 60.0
-    """How long a data directory must be without its daemon before it is adopted."""
+    """How long a data directory or a log in the store must be without its daemon before it is
+    adopted. A live daemon shows itself in the store every 5 seconds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for each in self.adopt:
+            if each.startswith("store:") and not _LOG_IN_STORE.fullmatch(each):
+                raise ConfigError("recovery.adopt", f"{each!r} is not store: and an id or pattern")
 
 
 class TransformSettings(_Section, frozen=True, kw_only=True):

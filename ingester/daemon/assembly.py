@@ -34,7 +34,8 @@ from ingester.publishing import open_publishing
 from ingester.query.live_groups import LogPast
 from ingester.query.opening import open_query
 from ingester.quotas.namespaces import Namespaces
-from ingester.recovery.left_logs import LeftLogs, adopt_into
+from ingester.recovery.left_logs import LeftLogs
+from ingester.recovery.left_sources import LeftSources
 from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
 from ingester.sql.opening import open_sql
@@ -211,8 +212,9 @@ class Runtime:
                 self._busy, lambda: self.write.admission.stopping, metrics.compaction_ended
             ),
         )
-        adopt = adopt_into(self.store, settings.persist.target_file_bytes)
-        self.left_logs = LeftLogs(settings.recovery, settings.data_dir, adopt)
+        target_bytes = settings.persist.target_file_bytes
+        left = LeftSources(self.store, target_bytes, settings.data_dir, settings.id)
+        self.left_logs = LeftLogs(settings.recovery, left)
         self.push_watch = PushWatch(self.store)
 
     @property

@@ -553,18 +553,19 @@ class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AdoptionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A data directory of ``recovery.adopt``.
+    """A data directory or log in the store of ``recovery.adopt``.
 
-    ``held`` by its daemon; ``absent``: no log; ``waiting``: free for less than
-    ``recovery.adopt_after``; ``failed`` and ``refused`` are retried.
+    ``held`` by its daemon; ``absent``: no log, or none with rows in no file; ``waiting``: free for
+    less than ``recovery.adopt_after``; ``failed`` and ``refused`` are retried.
     """
 
     directory: str
+    """The data directory, or ``store:ID``."""
     state: AdoptionState
     at: str
     """When this state was found."""
     rows: int = 0
-    """Rows that the adoption has committed."""
+    """Rows that adoptions have committed since the start."""
     refused_rows: int = 0
     """Rows that remain only in the log."""
     problem: str | None = None
@@ -610,7 +611,7 @@ class DaemonStatus(msgspec.Struct, frozen=True, kw_only=True):
     push_reading: PushReading = PushReading()
     drain: DrainStatus = DrainStatus()
     adoptions: list[AdoptionStatus] = []
-    """The data directories that this daemon watches."""
+    """The logs of other daemons that this one watches."""
     security: SecurityStatus = SecurityStatus()
     namespaces: list[NamespaceStatus] = []
     """The namespaces that use the most memory, at most 100."""

@@ -10,7 +10,8 @@
 
     ``adopt_store``  the same for log objects of a lost machine; it ends that log with fences first,
                      and deletes the objects afterwards
-    ``left_logs``    adopts logs of the folders that a daemon looks after, once they are free
+    ``left_logs``    adopts logs that a daemon looks after, once they are free: those of
+                     ``left_sources``, folders and logs in the store
 
 All of them skip what manifests and origins have, so running twice adds nothing. Adoption never
 changes a log on disk. One of our segments is deleted only when all its rows are committed or

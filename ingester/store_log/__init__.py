@@ -9,6 +9,9 @@ are under way, and they are acknowledged in order. While nobody writes, none is 
 created conditionally: a process that was replaced cannot create its next one, because its successor
 has put a fence there. `wal.objects` has the format; ``opening`` makes the parts.
 
+``heartbeat`` is the sign of life for daemons that would adopt this log; ``inspection`` has the
+operator's tools.
+
 The room decides nothing about rows: it neither reads nor changes a payload. Start reading at
 ``shipper``, then ``fencing``.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,42 @@ def test_logs_of_daemons_that_are_gone_are_adopted_once_and_others_left_alone(
             with dead.again() as back, fl.connect(back.flight) as other:
                 assert rows(other, PLAIN) == list(range(5))
                 until(lambda: _adoptions(heir)["dead"]["state"] == "held", "its daemon")
+
+
+def test_logs_in_the_store_are_adopted_once_their_daemons_show_no_sign_of_life(
+    tmp_path: Path,
+) -> None:
+    common: dict[str, Any] = {"store": store_url(tmp_path), "persist__max_age": "1h"}
+    dead = Daemon.start(tmp_path / "dead", id="pod-1", wal__disk="off", **common)
+    with fl.connect(dead.flight) as client:
+        create(client, KEYED, SCHEMA, primary_key=["i"])
+        put(client, KEYED, _keyed(0, 5))
+        put(client, PLAIN, numbers(0, 5))
+    dead.kill()
+    shutil.rmtree(dead.data_dir)
+    heir = Daemon.start(
+        tmp_path / "heir",
+        id="pod-2",
+        arguments=["--adopt", "store:pod-*"],
+        recovery__adopt_after=1,
+        **common,
+    )
+    with heir, fl.connect(heir.flight) as client:
+        until(lambda: _adoptions(heir).get("store:pod-1", {}).get("state") == "adopted", "adoption")
+        assert set(_adoptions(heir)) == {"store:pod-1"}, "not its own"
+        assert _adoptions(heir)["store:pod-1"]["rows"] == 10
+        put(client, KEYED, _keyed(5, 1))
+        assert rows(client, KEYED) == list(range(6))
+        assert rows(client, PLAIN) == list(range(5))
+        # It returns with an empty disk, and nobody has to accept anything.
+        with Daemon.start(tmp_path / "back", id="pod-1", wal__disk="off", **common) as back:
+            with fl.connect(back.flight) as other:
+                put(other, PLAIN, numbers(5, 5))
+                assert rows(other, PLAIN) == list(range(10))
+            back.kill()
+        shutil.rmtree(back.data_dir)
+        until(lambda: _adoptions(heir)["store:pod-1"]["rows"] == 15, "its second log")
+        until(lambda: rows(client, PLAIN) == list(range(10)), "its rows")
 
 
 def test_a_log_of_another_store_is_told_and_left(tmp_path: Path) -> None:
