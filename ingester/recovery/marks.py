@@ -191,6 +191,12 @@ class Left(NamedTuple):
         return claim is not None and claim.incarnation not in mark.incarnations
 
     @property
+    def lost_disk(self) -> bool:
+        """Whether the last epoch kept a log on a disk, and that log is missing."""
+        diskless = self.claim is not None and self.claim.diskless
+        return _lost_log(self) is not None and not diskless
+
+    @property
     def since(self) -> int:
         """The first epoch whose log was here, unless the log begins with this start."""
         return 0 if self.own_mark is None else self.own_mark.since
