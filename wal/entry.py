@@ -95,8 +95,9 @@ class Entry:
     group. Only entries of kind OPERATION take sequences, one per operation; another kind carries
     the next operation's sequence.
 
-    ``routes`` are those of its tables. It ships if it is ``at_store`` or one of them ships; then
-    ``shipped`` is set when it is written, and ``on_stored`` is called when the store has it.
+    ``routes`` are those of its tables, and of others that must not stay behind. It ships if it is
+    ``at_store`` or one of them ships; then ``shipped`` is set when it is written, and ``on_stored``
+    is called when the store has it.
     """
 
     __slots__ = (

@@ -32,6 +32,7 @@ import trio
 from wal.append_queue import AppendQueue, Make, OnLoop, answer, no_drafts
 from wal.entry import Entry
 from wal.errors import LogError, LogFailed
+from wal.format import RecordKind
 from wal.group import LogGroup
 from wal.segments import SegmentSet
 from wal.shipping import NoShipping, Shipping
@@ -318,8 +319,9 @@ class GroupWriter:
             # Before anything later is applied: a reader learns what is not applied yet.
             for entry in shipping:
                 entry.shipped = True
-                for route in entry.routes:
-                    route.wait(entry.seq)
+                if entry.kind == RecordKind.OPERATION:
+                    for route in entry.routes:
+                        route.wait(entry.seq)
             group.entries = [entry for entry in group.entries if not entry.shipped]
             self._shipping.submit(shipping)
         # Before any callback: a caller that is told finds the group on the queue.

@@ -29,7 +29,7 @@ from ingester.origins.tenure import Tenure
 from ingester.quotas.namespaces import Namespaces
 from persist.manifest import TableState
 from persist.table import TableDefinition, TableKey
-from wal import RouteState
+from wal import Route, RouteState
 
 Why = Literal[
     "age",
@@ -157,6 +157,21 @@ class BufferTree:
         found = [self.upto(self.tables[key]) for key in tables if key in self.tables]
         return min(found, default=self.applied_seq)
 
+    def routes_with(self, own: tuple[Route, ...], origins: Iterable[str]) -> tuple[Route, ...]:
+        """Return routes with those of all tables of these origins, which ship together. Any thread.
+
+        A log object then never has an operation of an origin without the earlier ones being in the
+        store, so its sequences have no gap when the disk is lost (tests/lost_machine).
+        """
+        found = dict.fromkeys(own)
+        for name in origins:
+            known = self.origins.find(name)
+            if known is not None and len(known.tables) > 1:
+                # Copied in one step: the loop may add a table.
+                tables = [self.tables.get(key) for key in list(known.tables)]
+                found.update((table.route, None) for table in tables if table is not None)
+        return own if len(found) == len(own) else tuple(found)
+
     def apply(self, operation: Operation) -> None:
         """Append every part to its partition's active buffer. Atomic: no await until all are in."""
         table = self.tables[operation.table]
@@ -268,6 +283,7 @@ class BufferTree:
                 (self.ingester_id, operation.epoch),
                 operation.spec_id,
                 content,
+                in_store=operation.in_store,
             )
             for handle in its:
                 handle.origins[tenure] = sequence

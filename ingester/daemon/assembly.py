@@ -137,6 +137,9 @@ class Runtime:
         self.flight_url = self.http_url = ""
         self.fence: Fenced | None = None
         self.fenced = trio.Event()
+        self._told_store = trio.Event()
+        """Set when the store has the newest record of origins that it was given."""
+        self._told_store.set()
 
         marks = Watermarks(settings.memory.limit, settings.memory.low, settings.memory.high)
         self.ledger, self.heap_trim = MemoryLedger(marks), HeapTrim()
@@ -171,7 +174,7 @@ class Runtime:
         table_hooks = TableHooks(
             tree_hooks,
             CommitHooks(lambda handle: self.query.spill(handle), self._fenced, audit, self._reads),
-            begin_segment=lambda: self.write.begin_segment(),
+            begin_segment=self._begin_segment,
             flight_url=lambda: settings.flight.advertise or self.flight_url,
         )
         self.tables = tables = open_tables(shared, table_hooks)
@@ -241,7 +244,7 @@ class Runtime:
             catch_up=self.wal.catch_up,
             open_segment=lambda: self.wal.open_segment,
             acknowledged=lambda made: self.store_log.cleaner.note_acknowledged(made),
-            controls=self.carried_records,
+            controls=self.carried_in_store,
             disk_only=self._disk_only,
             fenced=self._fenced,
         )
@@ -270,19 +273,32 @@ class Runtime:
         )
 
     def carry(self) -> Carried:
-        """Return the records of a new log segment; the store log repeats them, too."""
-        records = self.carried_records()
+        """Return the records of a new log segment; the store log gets its own."""
         shipper = self.store_log.shipper
-        if shipper.in_use and records:
-            entries = [Entry(kind, parts) for kind, parts in records]
+        if shipper.in_use or (shipper.runs and self.store_log.cleaner.objects):
+            entries = [Entry(kind, parts) for kind, parts in self.carried_in_store()]
             for entry in entries:
                 entry.seq, entry.segment = self.wal.next_seq, self.wal.open_segment
-            shipper.submit(entries)
-        return records
+                told = self._told_store = trio.Event()
+                entry.on_done = lambda entry, error, told=told: told.set()
+            if entries:
+                shipper.submit(entries)
+        return self.carried_records()
+
+    async def _begin_segment(self) -> None:
+        """Begin a log segment; on return the store log, too, has the newest record of origins."""
+        await self.write.begin_segment()
+        await self._told_store.wait()
+
+    def carried_in_store(self) -> Carried:
+        """Return what a log object repeats of older ones: the origins, as far as the store goes."""
+        return self._control_records(self.tables.origins.carried_in_store())
 
     def carried_records(self) -> Carried:
         """Return what a new log segment repeats of the older ones: the origins."""
-        carried = self.tables.origins.carried()
+        return self._control_records(self.tables.origins.carried())
+
+    def _control_records(self, carried: list[tuple[str, str, str, int]] | None) -> Carried:
         records: list[tuple[int, tuple[bytes, ...]]] = []
         if carried is not None:
             records.append((RecordKind.ORIGINS, (encode_origins(carried),)))
@@ -324,4 +340,5 @@ class Runtime:
         if traced and self.traces is not None:
             self.traces.group(traced, self.wal.applied_between_ns, operations, nbytes)
         self.metrics.group_synced(operations, nbytes, self.wal.last_sync_s)
+        self.tables.origins.settle()
         self.flush.freeze_policy.after_group()

@@ -143,6 +143,8 @@ async def assemble(
     runtime = Runtime(settings, Found(identity, wal, recovered, ended), metrics, audit)
     tables = runtime.tables
     tables.origins.log_since = writer.epoch if left.is_anew else left.since
+    if left.lost_disk:
+        runtime.replication.service.note_lost()
     ages = {number: max(0.0, time.time() - at) for number, at in written.items()}
     tables.tree.replayed = {number: time.monotonic() - age for number, age in ages.items()}
     return runtime

@@ -353,11 +353,17 @@ class CompactionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OriginStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The progress of one origin; unknown sequences are null."""
+    """The progress of one origin; unknown sequences are null.
+
+    Attributes:
+        durable_sequence: Everything up to it is in files or log objects.
+        files_sequence: Everything up to it is in files.
+    """
 
     origin: str
     memory_sequence: int | None = None
     durable_sequence: int | None = None
+    files_sequence: int | None = None
     open: bool = False
 
 

@@ -4,9 +4,10 @@
                   │                             └── Tenure
                   └── OriginTable …
 
-An origin's durable sequence is the highest one such that it and everything before it left the
-buffers for committed files (tests/origins). Two integers are kept per operation until its rows,
-and all before them, are in files. Event loop only, except :meth:`Origins.is_applied`.
+An origin's durable sequence is the highest one such that it and everything before it is in the
+store: in committed files, or in log objects. Its files sequence counts files alone (tests/origins).
+Two integers are kept per operation until its rows, and all before them, are in files. Event loop
+only, except :meth:`Origins.is_applied`.
 """
 
 from __future__ import annotations
@@ -39,16 +40,24 @@ class KnownOrigin:
         self.open_streams = 0
         self.tables: dict[TableKey, OriginTable] = {}
         self._durable: int | None = None
+        self._files: int | None = None
+        self._shipped: int | None = None
+        """Highest sequence in a log object."""
         self._told: int | None = None
         """Highest sequence up to which a manifest says that all of one table is in files."""
         self._stale = False
 
     @property
     def durable_sequence(self) -> int | None:
-        """Highest sequence up to which everything is in object storage."""
-        if self._stale:
-            self._settle()
+        """Highest sequence up to which everything is in files or log objects."""
+        self.settle()
         return self._durable
+
+    @property
+    def files_sequence(self) -> int | None:
+        """Highest sequence up to which everything is in files."""
+        self.settle()
+        return self._files
 
     @property
     def settled_sequence(self) -> int | None:
@@ -58,6 +67,11 @@ class KnownOrigin:
         """
         return self._durable
 
+    @property
+    def settled_files(self) -> int | None:
+        """The files sequence, or a lower one of this process. Any thread."""
+        return self._files
+
     def is_first_answer(self) -> bool:
         """Return whether nothing of the origin was answered before.
 
@@ -66,18 +80,25 @@ class KnownOrigin:
         first, self.answered = not self.answered, True
         return first
 
-    def note_applied(self, sequence: int, waits: bool) -> None:
-        """Record an operation; ``waits`` if it is buffered."""
+    def note_applied(self, sequence: int, waits: bool, *, in_store: bool = False) -> None:
+        """Record an operation; ``waits`` if it is buffered, ``in_store`` if a log object has it."""
         if self.memory_sequence is None or sequence > self.memory_sequence:
             self.memory_sequence = sequence
-        if not waits:
+        if in_store and (self._shipped is None or sequence > self._shipped):
+            self._shipped = sequence
+        if in_store or not waits:
             self._stale = True
-        elif self._durable is not None and sequence <= self._durable:
+        if waits and self._durable is not None and sequence <= self._durable:
             self._settle()  # at once, as a stream's thread tells it as it is
 
     def note_settled(self) -> None:
         """Record that rows left a buffer for committed files."""
         self._settle()
+
+    def settle(self) -> None:
+        """Bring the sequences up to date."""
+        if self._stale:
+            self._settle()
 
     def note_known(self, durable: int | None) -> None:
         """Record that a manifest says everything up to this sequence is in files."""
@@ -97,21 +118,28 @@ class KnownOrigin:
 
     def _settle(self) -> None:
         with self.lock:  # nothing begins meanwhile that is below the result
-            self._stale = False
-            under_way = [table.fates.oldest for table in self.tables.values()]
-            limit = min(
-                self.first_waiting(), *(one for one in under_way if one is not None), NO_END
-            )
+            oldest = [table.fates.oldest for table in self.tables.values()]
+            under_way = min((one for one in oldest if one is not None), default=NO_END)
             tenures = self._tenures()
-            found = [tenure.last_below(limit) for tenure in tenures]
-            # Knowledge about one table says nothing about rows buffered for another, or repeated
-            # rows.
-            every = (*found, self._durable, self._told)
-            below = [each for each in every if each is not None and each < limit]
-            self._durable = max(below, default=None)
-        if self._durable is not None:
+            self._files = self._upto(tenures, under_way, self._files, in_store=False)
+            self._durable = self._upto(tenures, under_way, self._durable, in_store=True)
+            behind = self._shipped is not None and self._shipped > (self._durable or -1)
+            # What the store has counts once its outcome is known.
+            self._stale = behind and under_way < NO_END
+        if self._files is not None:
             for tenure in tenures:
-                tenure.trim(self._durable)
+                tenure.trim(self._files)
+
+    def _upto(
+        self, tenures: list[Tenure], under_way: int, before: int | None, *, in_store: bool
+    ) -> int | None:
+        waiting = (tenure.first_waiting(for_store=in_store) for tenure in tenures)
+        limit = min((one for one in waiting if one is not None), default=NO_END)
+        limit = min(limit, under_way)
+        found = [tenure.last_below(limit, in_store=in_store) for tenure in tenures]
+        # Knowledge about one table says nothing about rows buffered for another, or repeated rows.
+        every = (*found, before, self._told)
+        return max((each for each in every if each is not None and each < limit), default=None)
 
 
 class Origins:
@@ -128,6 +156,8 @@ class Origins:
         self.log_since = 0
         """First epoch whose log was present: rows of earlier ones may be on a lost disk."""
         self._told: dict[tuple[str, TableKey], int] | None = None
+        self._told_in_store: dict[tuple[str, TableKey], int] | None = None
+        self._shipping: set[KnownOrigin] = set()
         self._origins: dict[str, KnownOrigin] = {}
         self._of_table: dict[TableKey, dict[str, OriginTable]] = {}
 
@@ -197,16 +227,31 @@ class Origins:
         process: Process = ("", 0),
         spec_id: int | None = None,
         content: Content | None = None,
+        *,
+        in_store: bool = False,
     ) -> Tenure:
-        """Record an operation applied to the buffers ``holders`` (none: it is in files)."""
+        """Record an operation applied to the buffers ``holders`` (none: it is in files).
+
+        Args:
+            in_store: whether a log object has it.
+        """
         found = self.table(name, key)
         found.touched = self._clock()
         if spec_id is not None:
             found.spec_id = spec_id
         tenure = found.tenure_of(sequence, process)
-        tenure.note_applied(sequence, op_seq, holders, content)
-        self.get(name).note_applied(sequence, bool(holders))
+        tenure.note_applied(sequence, op_seq, holders, content, in_store=in_store)
+        origin = self.get(name)
+        origin.note_applied(sequence, bool(holders), in_store=in_store)
+        if in_store:
+            self._shipping.add(origin)
         return tenure
+
+    def settle(self) -> None:
+        """Bring up to date what other threads see of origins whose operations ship."""
+        for origin in self._shipping:
+            origin.settle()
+        self._shipping.clear()
 
     def note_released(self, holder: Hashable, tenures: Iterable[Tenure]) -> None:
         """Record that a buffer's rows of these tenures are in committed files."""
@@ -242,7 +287,9 @@ class Origins:
         self._told = {}
         for name, namespace, table, sequence in carried:
             self._told[name, (namespace, table)] = sequence
-            self.restore(name, (namespace, table), sequence, process)
+        self._told_in_store = dict(self._told)
+        for (name, key), sequence in self._told.items():
+            self.restore(name, key, sequence, process)
 
     def carried(self) -> list[tuple[str, str, str, int]] | None:
         """Return (origin, namespace, table, applied sequence) for the head of a new segment.
@@ -262,13 +309,38 @@ class Origins:
         self._told = found
         return [(name, *key, sequence) for (name, key), sequence in found.items()]
 
+    def carried_in_store(self) -> list[tuple[str, str, str, int]] | None:
+        """Return (origin, namespace, table, sequence) for the log in the store.
+
+        It goes only as far as the durable sequence: what comes later may be lost with the disk, and
+        a repeat of it is no duplicate then.
+
+        Returns:
+            As :meth:`carried`.
+        """
+        found: dict[tuple[str, TableKey], int] = {}
+        for key, of_table in self._of_table.items():
+            for name, of_origin in of_table.items():
+                durable = self.get(name).durable_sequence
+                if durable is None:
+                    continue
+                below = [one.last_below(durable + 1, in_store=True) for one in of_origin.tenures]
+                if known := [each for each in below if each is not None]:
+                    found[name, key] = max(known)
+        if not found and self._told_in_store is None:
+            return None
+        self._told_in_store = found
+        return [(name, *key, sequence) for (name, key), sequence in found.items()]
+
     def is_told(self, found: OriginTable, first: int) -> bool:
-        """Return whether the newest segment head says that ``first``, or more, was applied.
+        """Return whether a record of origins says that ``first``, or more, was applied: the newest
+        segment head, or the newest record in the log in the store.
 
         That must be revoked before the sequences are taken over again, because they were not
         applied since.
         """
-        return (self._told or {}).get((found.name, found.table), -1) >= first
+        told = (self._told or {}, self._told_in_store or {})
+        return any(each.get((found.name, found.table), -1) >= first for each in told)
 
     def done(
         self,

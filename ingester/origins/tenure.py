@@ -25,6 +25,7 @@ class Tenure:
         "_digests",
         "_head",
         "_holders",
+        "_local",
         "_op_seqs",
         "_row_counts",
         "_sequences",
@@ -59,6 +60,9 @@ class Tenure:
         self._head = 0
         self._trimmed: int | None = None
         self._holders: dict[Hashable, int] = {}
+        """The first operation that is in no file, by buffer."""
+        self._local: dict[Hashable, int] = {}
+        """The first operation that is in no file and no log object, by buffer."""
 
     @property
     def last(self) -> int:
@@ -76,8 +80,14 @@ class Tenure:
         op_seq: int,
         holders: Sequence[Hashable],
         content: Content | None = None,
+        *,
+        in_store: bool = False,
     ) -> None:
-        """Record an operation in the buffers ``holders`` (none: already in files)."""
+        """Record an operation in the buffers ``holders`` (none: already in files).
+
+        Args:
+            in_store: whether a log object has it.
+        """
         self.applied = max(self.applied, sequence)
         self._sequences.append(sequence)
         self._op_seqs.append(op_seq)
@@ -86,6 +96,8 @@ class Tenure:
         self._digests.append(digest)
         for holder in holders:
             self._holders.setdefault(holder, op_seq)
+            if not in_store:
+                self._local.setdefault(holder, op_seq)
         if self.ahead and sequence >= max(self.ahead.values()):
             self.ahead = {}
 
@@ -97,13 +109,22 @@ class Tenure:
     def note_released(self, holder: Hashable) -> None:
         """Record that a buffer's rows are in committed files."""
         self._holders.pop(holder, None)
+        self._local.pop(holder, None)
 
-    def first_waiting(self, besides: Collection[Hashable] = ()) -> int | None:
-        """Return the lowest sequence in a buffer other than these."""
-        index = self._waiting_from(besides)
+    def first_waiting(
+        self, besides: Collection[Hashable] = (), *, for_store: bool = False
+    ) -> int | None:
+        """Return the lowest sequence in a buffer other than these.
+
+        Args:
+            for_store: only of operations that no log object has.
+        """
+        index = self._waiting_from(besides, for_store=for_store)
         return self._sequences[index] if index < len(self._sequences) else None
 
-    def last_below(self, limit: int, besides: Collection[Hashable] = ()) -> int | None:
+    def last_below(
+        self, limit: int, besides: Collection[Hashable] = (), *, in_store: bool = False
+    ) -> int | None:
         """Return the highest sequence below ``limit`` that is in files with all before it.
 
         Sequences that another process took over were left out of this daemon's files and do not
@@ -111,8 +132,10 @@ class Tenure:
 
         Args:
             besides: buffers that count as in files.
+            in_store: whether log objects count as files.
         """
-        index, limit = self._waiting_from(besides), min(limit, self.end)
+        index = self._waiting_from(besides, for_store=in_store)
+        limit = min(limit, self.end)
         index = bisect_left(self._sequences, limit, self._head, max(index, self._head))
         return self._sequences[index - 1] if index > self._head else self._trimmed
 
@@ -170,8 +193,9 @@ class Tenure:
         self.process = (ingester_id, epoch)
         return True
 
-    def _waiting_from(self, besides: Collection[Hashable]) -> int:
-        waiting = [seq for holder, seq in self._holders.items() if holder not in besides]
+    def _waiting_from(self, besides: Collection[Hashable], *, for_store: bool = False) -> int:
+        holders = self._local if for_store else self._holders
+        waiting = [seq for holder, seq in holders.items() if holder not in besides]
         if not waiting:
             return len(self._op_seqs)
         return bisect_left(self._op_seqs, min(waiting), self._head)

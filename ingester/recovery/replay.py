@@ -232,6 +232,7 @@ class Replay:
             seq=seq,
             epoch=epoch,
             segment=record.segment,
+            in_store=record.segment < 0,
         )
 
     def _is_whole(

@@ -56,6 +56,7 @@ class OriginProgress(NamedTuple):
     duplicate: bool
     memory_sequence: int | None
     durable_sequence: int | None
+    files_sequence: int | None
     first: bool
     compared: bool = False
     """Whether a duplicate is known to contain the same as the first copy."""
@@ -91,6 +92,8 @@ class Replication:
         self._committing = 0
         self._interrupted: set[str] = set()
         """Origins whose open transaction was lost with the previous process, or discarded."""
+        self._heard: set[str] | None = None
+        """The origins that have sent a message, if the log of the previous process was lost."""
         self._logged_open: dict[str, bool] = {}
         """Origins with an open transaction according to the log, and whether the store has it."""
         self._locks: dict[str, trio.Lock] = {}
@@ -101,6 +104,10 @@ class Replication:
     def note_interrupted(self, origins: Iterable[str]) -> None:
         """Note origins whose transactions were open at the end of the log."""
         self._interrupted.update(origins)
+
+    def note_lost(self) -> None:
+        """Note that the log was lost: any origin may have had an open transaction."""
+        self._heard = set()
 
     def carried(self) -> list[str]:
         """Origins with an open transaction, which a new segment must repeat."""
@@ -168,7 +175,7 @@ class Replication:
     async def stand(self, origin: str) -> OriginProgress:
         """An origin's progress, even if there is no room for it."""
         if self._origins.find(origin) is None:
-            return OriginProgress(self._commit.upto_in(()), False, None, None, True)
+            return OriginProgress(self._commit.upto_in(()), False, None, None, None, True)
         return self._standing(origin)
 
     def drop_idle(self) -> None:
@@ -346,6 +353,9 @@ class Replication:
             Refused: the transaction must be sent again from its first message.
         """
         origin, begin = message.identity.origin, message.identity.begin
+        if self._heard is not None and origin not in self._heard:
+            self._heard.add(origin)
+            self._interrupted.add(origin)
         if begin:
             self._interrupted.discard(origin)
         if origin not in self._interrupted:
@@ -385,6 +395,7 @@ class Replication:
             duplicate=duplicate,
             memory_sequence=origin.memory_sequence,
             durable_sequence=origin.durable_sequence,
+            files_sequence=origin.files_sequence,
             first=first,
         )
 

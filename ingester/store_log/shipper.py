@@ -171,10 +171,15 @@ class Shipper:
         self._counts = _Counts()
 
     @property
+    def runs(self) -> bool:
+        """Whether entries may be submitted."""
+        return self._token is not None
+
+    @property
     def in_use(self) -> bool:
         """Whether this epoch ships, or is about to."""
         begun = self._next_number > 1 or bool(self._raised) or self._limits.everything
-        return begun and self._token is not None
+        return begun and self.runs
 
     # The thread that writes the log
 

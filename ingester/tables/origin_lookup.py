@@ -169,6 +169,7 @@ class KnownOrigins:
             origin=name,
             memory_sequence=origin.memory_sequence,
             durable_sequence=origin.durable_sequence,
+            files_sequence=origin.files_sequence,
             open=origin.open_streams > 0,
         )
 

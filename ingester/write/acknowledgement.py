@@ -28,6 +28,7 @@ class PutAnswer(msgspec.Struct, frozen=True):
     duplicate: bool = False
     memory_sequence: int | None = None
     durable_sequence: int | None = None
+    files_sequence: int | None = None
     first: bool = False
     ack: Level | msgspec.UnsetType = msgspec.UNSET
     """The level of this acknowledgement; not in answers that acknowledge no rows."""

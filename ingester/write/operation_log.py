@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from ingester.dml.control_records import encode_origins
 from ingester.dml.operation import Operation, Transaction
 from ingester.errors import DiskFull, FencedOff, IngesterError, InternalFailure, Stopping
 from ingester.store_log.shipper import Shipper
@@ -35,6 +34,9 @@ class Buffers(Protocol):
 
     def apply_together(self, operations: Sequence[Operation]) -> None:
         """Make all operations visible at once."""
+
+    def routes_with(self, own: tuple[Route, ...], origins: Iterable[str]) -> tuple[Route, ...]:
+        """Return these routes and those of all tables of the origins. Any thread."""
 
 
 class OperationLog:
@@ -78,7 +80,10 @@ class OperationLog:
         # Assigned here: the entry was encoded before.
         entry.tag, entry.on_done = acknowledgement, self._done
         entry.sessions = acknowledgement.sessions
-        entry.routes, entry.at_store = acknowledgement.routes, acknowledgement.at_store
+        entry.routes = acknowledgement.routes
+        if origins := {write.origin for write in acknowledgement.operation.numbered}:
+            entry.routes = self._buffers.routes_with(entry.routes, origins)
+        entry.at_store = acknowledgement.at_store
         when_stored = acknowledgement.answered_when_stored
         entry.on_stored = acknowledgement.stored if when_stored else None
         return entry
@@ -114,7 +119,9 @@ class OperationLog:
             answer(self._refusal(error))
 
         entry.tag, entry.on_done = transaction, done
-        entry.routes, entry.at_store = transaction.routes, transaction.at_store
+        origins = {one.origin for one in transaction.operations if one.origin is not None}
+        entry.routes = self._buffers.routes_with(transaction.routes, origins)
+        entry.at_store = transaction.at_store
         self._append(entry)
 
     def append_barrier(self, routes: tuple[Route, ...], answer: Done) -> None:
@@ -122,7 +129,8 @@ class OperationLog:
 
         What follows for them ships. The record says nothing to the next start.
         """
-        barrier = Entry(RecordKind.ORIGINS, [encode_origins(())])
+        # Not of kind ORIGINS: the newest one of those replaces all others.
+        barrier = Entry(RecordKind.SHARED, [b"\0"])
         barrier.routes = routes
         self.append_note(barrier, answer, at_store=True)
 
@@ -186,11 +194,13 @@ class OperationLog:
                 for number, operation in enumerate(tag.operations):
                     self._number(operation, entry, number)
                 self._buffers.apply_together(tag.operations)
+                _let_pass(entry)
                 continue
             assert isinstance(tag, Acknowledgement)
             operation = tag.operation
             self._number(operation, entry)
             self._buffers.apply(operation)
+            _let_pass(entry)
             if operation.traces:
                 traces += operation.traces
         self._on_group(operations, nbytes, traces)
@@ -211,6 +221,13 @@ class OperationLog:
         if isinstance(error, LogFull):
             self._relief.relieve_disk()
         return None if error is None else log_refusal(error)
+
+
+def _let_pass(entry: Entry) -> None:
+    """Let positions of other tables, whose routes it had to ship with, pass an applied entry."""
+    if entry.shipped:
+        for route in entry.routes:
+            route.applied(entry.seq)
 
 
 def log_refusal(error: BaseException) -> IngesterError:

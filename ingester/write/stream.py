@@ -359,6 +359,7 @@ class WriteStream:
             epoch=self._path.epoch,
             memory_sequence=max((each for each in numbers if each is not None), default=None),
             durable_sequence=origin.settled_sequence,
+            files_sequence=origin.settled_files,
             first=origin.is_first_answer(),
             ack=ack,
         )
@@ -379,6 +380,7 @@ class WriteStream:
             duplicate=operation.duplicate,
             memory_sequence=origin.memory_sequence,
             durable_sequence=origin.durable_sequence,
+            files_sequence=origin.files_sequence,
             first=origin.is_first_answer(),
             ack=_LEVEL[shipped],
         )

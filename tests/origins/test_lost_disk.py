@@ -83,6 +83,7 @@ def test_the_manifest_tells_where_to_go_on(emptied: Daemon, tmp_path: Path) -> N
         "origin": ORIGIN,
         "memory_sequence": 1,
         "durable_sequence": 1,
+        "files_sequence": 1,
         "open": False,
     }
     assert known(emptied, "stranger") is None

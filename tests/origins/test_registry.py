@@ -28,9 +28,16 @@ class OriginMachine(RuleBasedStateMachine):
         self.holders: dict[int, set[str]] = {}
         self.open = {table: [f"{table}-{part}-0" for part in range(2)] for table in TABLES}
         self.released: set[str] = set()
+        self.shipped: set[int] = set()
+        self.written: dict[tuple[str, str], set[int]] = {table: set() for table in TABLES}
 
-    @rule(table=st.sampled_from(TABLES), step=st.integers(1, 3), parts=st.sets(st.integers(0, 1)))
-    def write(self, table: tuple[str, str], step: int, parts: set[int]) -> None:
+    @rule(
+        table=st.sampled_from(TABLES),
+        step=st.integers(1, 3),
+        parts=st.sets(st.integers(0, 1)),
+        in_store=st.booleans(),
+    )
+    def write(self, table: tuple[str, str], step: int, parts: set[int], in_store: bool) -> None:
         self.sequence += step
         self.op_seq += 1
         holders: list[Any] = [self.open[table][part] for part in sorted(parts)]
@@ -41,11 +48,16 @@ class OriginMachine(RuleBasedStateMachine):
         told: list[BaseException | None] = []
         origin_table.fates.await_first(self.sequence, told.append)
         assert not self.origins.is_applied("o", table, self.sequence)
-        self.origins.note_applied("o", table, self.sequence, self.op_seq, holders)
+        self.origins.note_applied(
+            "o", table, self.sequence, self.op_seq, holders, in_store=in_store
+        )
         origin_table.fates.end(self.sequence, None)
         assert told == [None]
         self.applied[table] = self.sequence
+        self.written[table].add(self.sequence)
         self.holders[self.sequence] = set(holders)
+        if in_store:
+            self.shipped.add(self.sequence)
 
     @rule(table=st.sampled_from(TABLES))
     def fail(self, table: tuple[str, str]) -> None:
@@ -79,15 +91,20 @@ class OriginMachine(RuleBasedStateMachine):
                 expected = sequence <= self.applied.get(table, -1)
                 assert self.origins.is_applied("o", table, sequence) == expected
 
-    @invariant()
-    def durable_is_what_has_left_the_buffers_and_everything_before_it(self) -> None:
-        origin = self.origins.find("o")
+    def upto(self, shipped: set[int]) -> int | None:
         expected = None
         for sequence, holders in sorted(self.holders.items()):
-            if not holders <= self.released:
+            if not holders <= self.released and sequence not in shipped:
                 break
             expected = sequence
-        assert (origin.durable_sequence if origin is not None else None) == expected
+        return expected
+
+    @invariant()
+    def durable_is_what_the_store_has_and_everything_before_it(self) -> None:
+        origin = self.origins.find("o")
+        files, durable = self.upto(set()), self.upto(self.shipped)
+        assert (origin.files_sequence if origin is not None else None) == files
+        assert (origin.durable_sequence if origin is not None else None) == durable
         memory = max(self.holders, default=None)
         assert (origin.memory_sequence if origin is not None else None) == memory
 
@@ -100,6 +117,23 @@ class OriginMachine(RuleBasedStateMachine):
                 assert restored.is_applied("o", table, sequence) == self.origins.is_applied(
                     "o", table, sequence
                 )
+
+    @invariant()
+    def what_the_store_carries_restores_what_it_has(self) -> None:
+        restored, durable = Origins(), self.upto(self.shipped)
+        restored.restore_all(self.origins.carried_in_store() or [], ("me", 1))
+        for table in TABLES:
+            for sequence in range(self.sequence + 2):
+                there = self.origins.is_applied("o", table, sequence)
+                in_store = durable is not None and sequence <= durable
+                if restored.is_applied("o", table, sequence):
+                    assert there
+                    assert in_store
+                assert restored.is_applied("o", table, sequence) or not (
+                    in_store and sequence in self.written[table]
+                )
+        if (origin := restored.find("o")) is not None:
+            assert origin.durable_sequence == durable
 
 
 TestOrigins = OriginMachine.TestCase

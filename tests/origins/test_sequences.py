@@ -32,7 +32,9 @@ def test_answers_tell_what_is_in_memory_and_what_is_in_files(
         "duplicate",
         "memory_sequence",
         "durable_sequence",
+        "files_sequence",
         "first",
+        "ack",
     }
     assert (first["first"], second["first"]) == (True, False)
     assert (first["memory_sequence"], second["memory_sequence"]) == (1, 2)
@@ -167,6 +169,7 @@ def test_the_action_origins_tells_of_one_or_all(
             "origin": origin,
             "memory_sequence": 17,
             "durable_sequence": None,
+            "files_sequence": None,
             "open": True,
         }
         stream.writer.done_writing()

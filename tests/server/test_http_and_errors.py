@@ -118,6 +118,7 @@ def test_status_has_identity_admission_rates_tables_queue_log_origins_and_errors
         "origin": "status-origin",
         "memory_sequence": 5,
         "durable_sequence": 5,
+        "files_sequence": 5,
         "open": False,
     } in (status["origins"])
     assert isinstance(status["errors"], list)
