@@ -26,6 +26,7 @@ from ingester.config.settings import (
     PersistSettings,
     Settings,
     WalSettings,
+    WalStoreSettings,
 )
 from ingester.daemon import process as daemon
 from ingester.daemon.assembly import Found, Identified, Runtime
@@ -36,6 +37,7 @@ from ingester.errors import IngesterError
 from ingester.observability.metrics import Metrics
 from ingester.origins.checkpoint_state import SourceCheckpoint
 from ingester.query.ticket import Ticket
+from ingester.store_log.fencing import fence_epochs
 from ingester.write.metadata import ReceivedMetadata
 from ingester.write.operation_maker import OperationMaker
 from ingester.write.sender import Awaits, Sender
@@ -54,7 +56,7 @@ from persist.table import TableDefinition
 from tests.lifetimes.model import Model
 from tests.lifetimes.store import CrashStore
 from tests.wal.disks import CrashDisk, PowerLost
-from wal import Log
+from wal import Log, NoDisk
 from wal.errors import LogError
 
 TABLE = ("ns", "t")
@@ -80,6 +82,9 @@ class Machine:
     model: Model = field(default_factory=Model)
     seed: int = 0
     keyed: bool = False
+    level: str = "disk"
+    """Where batches are acknowledged. At ``store`` the store is elsewhere, and every second loss of
+    power is the loss of the machine with its disk. ``off`` is a machine without a disk."""
 
     def __post_init__(self) -> None:
         self.store = CrashStore(self.disk)
@@ -87,8 +92,12 @@ class Machine:
     def power_cycle(self) -> None:
         """Lose everything that is not durable, and start again."""
         self.seed += 1
-        disk = self.disk.after_crash(self.seed)
-        self.store = self.store.after_crash(disk, self.seed)
+        keeps_disk = self.level == "disk" or (self.level == "store" and self.seed % 2 == 0)
+        disk = self.disk.after_crash(self.seed) if keeps_disk else type(self.disk)()
+        if self.level == "disk":
+            self.store = self.store.after_crash(disk, self.seed)
+        else:
+            self.store = self.store.used_by(disk)
         self.disk = disk
 
     def live(self, scratch: Path, script: Sequence[Step], calls: int | None, end: str) -> bool:
@@ -128,7 +137,12 @@ class _Life:
         self.settings = Settings(
             id="machine",
             data_dir=scratch,
-            wal=WalSettings(segment_bytes=4096),
+            ack="disk" if machine.level == "disk" else "store",
+            wal=WalSettings(
+                segment_bytes=4096,
+                disk="off" if machine.level == "off" else "on",
+                store=WalStoreSettings(interval=0.01),
+            ),
             persist=PersistSettings(max_age=3600.0),
             memory=MemorySettings(limit=1 << 30),
             manifest=ManifestSettings(refresh=0.01),
@@ -145,10 +159,13 @@ class _Life:
             for work in (flush.flusher.run, flush.freeze_policy.run, flush.log_truncation.run):
                 workers.start_soon(work)
             workers.start_soon(runtime.maintenance.snapshots.run)
+            workers.start_soon(runtime.store_log.cleaner.run)
             self.drain = Drain(runtime)
             workers.start_soon(self.drain.run)
             await daemon.replay_log(runtime)
-            await workers.start(runtime.wal.run, write.operation_log.apply, write.coalescer().make)
+            shipper, make = runtime.store_log.shipper, write.coalescer().make
+            await workers.start(shipper.run)
+            await workers.start(runtime.wal.run, write.operation_log.apply, make, shipper)
             await self._query()
             for name, amount in script:
                 await self._do(name, amount)
@@ -163,15 +180,16 @@ class _Life:
         wal = Log(
             FOLDER,
             log_settings(settings),
-            disk=machine.disk,
-            carry=lambda: carried[0].carried_records() if carried else [],
+            disk=NoDisk() if machine.level == "off" else machine.disk,
+            carry=lambda: carried[0].carry() if carried else [],
         )
         recovered = await wal.recover()
         body = {"incarnation": "run"}
         claim = partial(claim_epoch, machine.store, settings.id, recovered.highest_epoch + 1, body)
         epoch = await trio.to_thread.run_sync(claim)
         writer = WriterIdentity(settings.id, "run", epoch)
-        found = Found(Identified(machine.store, "", writer), wal, recovered, [])
+        ended = await trio.to_thread.run_sync(fence_epochs, machine.store, writer)
+        found = Found(Identified(machine.store, "", writer), wal, recovered, ended)
         runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
         carried.append(runtime)
         return runtime

@@ -42,6 +42,12 @@ class CrashStore:
         store._objects = back | self._objects
         return store
 
+    def used_by(self, disk: CrashDisk) -> CrashStore:
+        """Return the same store, which is elsewhere, as another machine with this disk uses it."""
+        store = CrashStore(disk)
+        store._objects = self._objects
+        return store
+
     def put(self, path: str, data: Buffer) -> PutInfo:
         """See the contract."""
         return self._write(checked_path(path), bytes(data))
