@@ -259,13 +259,13 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
             help="its log is kept and replayed; if this id is a mistake, start with the former one",
             runbook="lost-log",
         )
+    lost = _lost_log(left)
+    if lost is not None and left.in_store:
+        _tell_log_in_store(left)
+        lost = None
     for problem, setting, is_accepted in (
         (_other_store(left), "recovery.accept_other_store", accepted.accept_other_store),
-        (
-            None if left.in_store else _lost_log(left),
-            "recovery.accept_lost_log",
-            accepted.accept_lost_log,
-        ),
+        (lost, "recovery.accept_lost_log", accepted.accept_lost_log),
     ):
         runbook = "lost-log" if setting.endswith("log") else "other-store"
         if problem is None:
@@ -280,6 +280,22 @@ def judge(left: Left, accepted: RecoverySettings) -> None:
             log.warning("accepted", setting=setting, problem=str(problem), runbook=runbook)
         else:
             raise problem
+
+
+def _tell_log_in_store(left: Left) -> None:
+    """Say what the log in the store does not replace."""
+    claim = left.claim
+    if claim is not None and not claim.diskless:
+        log.warning(
+            "log on disk is not here",
+            epoch=claim.epoch,
+            host=claim.host,
+            data_dir=str(left.data_dir),
+            help="what was acknowledged at level store is in the store; what was acknowledged at"
+            " level disk and not flushed is on the old disk only: if it can be read, ingester wal"
+            " adopt DIR commits it",
+            runbook="operations-lost",
+        )
 
 
 def _other_store(left: Left) -> OtherStore | None:

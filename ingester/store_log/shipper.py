@@ -71,6 +71,9 @@ class ShipLimits:
     """Whether all operations ship: the log has no disk."""
     on_disk: bool = False
     """Whether the log is synced before operations are submitted."""
+    opens: bool = False
+    """Whether the first object is made at once: earlier ones are needed, and the next start must
+    find that this epoch has a log in the store, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +282,7 @@ class Shipper:
         try:
             async with trio.open_nursery() as nursery:
                 task_status.started()
-                if self._limits.everything:
+                if self._limits.everything or self._limits.opens:
                     await self._begin(nursery)
                 while True:
                     await self._wait_for_work(nursery)
