@@ -110,6 +110,13 @@ class Effort:
     """Rows and writers whose acknowledgement latency is compared with the peers'."""
     peer_cell_s: float
     peer_cell_bytes: int
+    ack_s: float
+    """How long writers write at ``store`` for one number; half of it for the plain loop."""
+    ack_everything: bool
+    """Whether every kind of write is measured at every store."""
+    ack_delays_s: tuple[float, ...]
+    """How much later the S3 server answers."""
+    ack_turns: int
     peer_installs: bool
     """Whether peers may be installed; otherwise only those of the running Python take part."""
 
@@ -177,6 +184,10 @@ FORMS = {
         peer_waits=((100, 2),),
         peer_cell_s=0.05,
         peer_cell_bytes=2 << 20,
+        ack_s=0.4,
+        ack_everything=False,
+        ack_delays_s=(0.02,),
+        ack_turns=1,
         peer_installs=False,
     ),
     "quick": Effort(
@@ -241,6 +252,10 @@ FORMS = {
         peer_waits=((10_000, 8),),
         peer_cell_s=0.3,
         peer_cell_bytes=256 << 20,
+        ack_s=1.2,
+        ack_everything=False,
+        ack_delays_s=(0.05,),
+        ack_turns=2,
         peer_installs=True,
     ),
     "full": Effort(
@@ -305,6 +320,10 @@ FORMS = {
         peer_waits=((1, 1), (100, 8), (10_000, 8)),
         peer_cell_s=1.0,
         peer_cell_bytes=1 << 30,
+        ack_s=10.0,
+        ack_everything=True,
+        ack_delays_s=(0.02, 0.05, 0.08),
+        ack_turns=5,
         peer_installs=True,
     ),
 }

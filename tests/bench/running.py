@@ -30,6 +30,7 @@ QUICK = (
     "ingest",
     "partitions",
     "durability",
+    "ack",
     "visible",
     "query",
     "persist",

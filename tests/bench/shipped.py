@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -27,15 +28,21 @@ class ShippedStream:
         seconds: float,
         most_batches: int,
         pipelined: bool,
-        per_s: float,
+        gaps: Iterator[float] | None,
         timed: bool,
+        ack: str,
     ) -> None:
+        """``gaps`` are the seconds between the times at which batches are due, the first since the
+        start; None for as fast as the server accepts. ``ack`` is a level, or empty for the
+        table's.
+        """
         self._batches = batches
         self._seconds, self._most = seconds, most_batches
-        self._pipelined, self._per_s, self._timed = pipelined, per_s, timed
+        self._pipelined, self._gaps, self._timed = pipelined, gaps, timed
         self._client = Client(flight)
         first = next(batches)
-        self._writer = self._client.writer("bench", table, first.schema)
+        asked: dict[str, Any] = {"ack": ack} if ack else {}
+        self._writer = self._client.writer("bench", table, first.schema, **asked)
         self._writer.write(first).result()
         self.sent = 0
         self.ended = 0.0
@@ -55,7 +62,7 @@ class ShippedStream:
             self.ended = time.monotonic()
             self._writer.close()
             self._client.close()
-            if self._per_s:
+            if self._gaps is not None:
                 pairs = zip(self.answered, self._due, strict=True)
                 self.latencies = [answered - due for answered, due in pairs]
         except BaseException as exc:
@@ -71,10 +78,11 @@ class ShippedStream:
             began = ended
 
     def _send_ahead(self, began: float) -> None:
-        until, write = began + self._seconds, self._writer.write
+        until, write, due = began + self._seconds, self._writer.write, began
         while time.monotonic() < until and self.sent < self._most:
-            if self._per_s:
-                self._wait_until(began + self.sent / self._per_s)
+            if self._gaps is not None:
+                due += next(self._gaps)
+                self._wait_until(due)
             ack = write(next(self._batches))
             if self._timed:
                 ack.add_done_callback(self._note)

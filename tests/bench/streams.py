@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +71,11 @@ class PutJob:
     """Whether the client library writes, with its defaults, instead of plain Flight calls."""
     timed: bool = False
     """Whether the arrival times of a shipped client's answers are wanted; each costs a call."""
+    ack: str = ""
+    """The level that a shipped client asks for; empty for the table's."""
+    at_random: bool = False
+    """Whether a shipped client's batches are due at random times, between a half and one and a
+    half of the pace apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +247,18 @@ def _shipped(job: PutJob, number: int) -> ShippedStream:
         seconds=job.seconds,
         most_batches=max(1, job.max_rows // job.rows),
         pipelined=job.pipelined,
-        per_s=job.per_s,
+        gaps=_gaps(job, number) if job.per_s else None,
         timed=job.timed or job.per_s > 0,
+        ack=job.ack,
     )
+
+
+def _gaps(job: PutJob, number: int) -> Iterator[float]:
+    """The seconds between the times at which a stream's batches are due."""
+    if not job.at_random:
+        return itertools.chain([0.0], itertools.repeat(1 / job.per_s))
+    random = Random(job.seed * 1_000 + number)
+    return (random.uniform(0.5, 1.5) / job.per_s for _ in itertools.count())
 
 
 def write(streams: list[WritingStream] | list[ShippedStream], job: PutJob) -> PutResult:

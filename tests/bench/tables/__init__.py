@@ -6,6 +6,7 @@ A module states what it measures and what it compares with; the measuring tools 
 from __future__ import annotations
 
 from tests.bench.tables import (
+    ack,
     beside,
     checkpoints,
     durability,
@@ -41,6 +42,7 @@ IN_ORDER = (
     checkpoints,
     partitions,
     durability,
+    ack,
     sustained,
     peers,
     visible,
