@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
-from ingester.client import Ack, Client
+from ingester.client import Ack, AckLevel, Client
 
 
 class ShippedStream:
@@ -30,19 +29,17 @@ class ShippedStream:
         pipelined: bool,
         gaps: Iterator[float] | None,
         timed: bool,
-        ack: str,
+        ack: AckLevel | None,
     ) -> None:
         """``gaps`` are the seconds between the times at which batches are due, the first since the
-        start; None for as fast as the server accepts. ``ack`` is a level, or empty for the
-        table's.
+        start; None for as fast as the server accepts. ``ack`` is None for the table's level.
         """
         self._batches = batches
         self._seconds, self._most = seconds, most_batches
         self._pipelined, self._gaps, self._timed = pipelined, gaps, timed
         self._client = Client(flight)
         first = next(batches)
-        asked: dict[str, Any] = {"ack": ack} if ack else {}
-        self._writer = self._client.writer("bench", table, first.schema, **asked)
+        self._writer = self._client.writer("bench", table, first.schema, ack=ack)
         self._writer.write(first).result()
         self.sent = 0
         self.ended = 0.0

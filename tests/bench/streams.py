@@ -33,6 +33,7 @@ import pyarrow.flight as fl
 from tests.bench.rows import HOUR_US, flight_batches, in_hour, make_batches
 
 if TYPE_CHECKING:
+    from ingester.client import AckLevel
     from tests.bench.shipped import ShippedStream
 
 _WINDOW = 512
@@ -71,8 +72,8 @@ class PutJob:
     """Whether the client library writes, with its defaults, instead of plain Flight calls."""
     timed: bool = False
     """Whether the arrival times of a shipped client's answers are wanted; each costs a call."""
-    ack: str = ""
-    """The level that a shipped client asks for; empty for the table's."""
+    ack: AckLevel | None = None
+    """The level that a shipped client asks for; None for the table's."""
     at_random: bool = False
     """Whether a shipped client's batches are due at random times, between a half and one and a
     half of the pace apart."""

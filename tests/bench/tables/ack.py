@@ -18,12 +18,12 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ingester.client import Client
+from ingester.client import AckLevel, Client
 from tests.bench.clients import Clients, Written
 from tests.bench.effort import Bench
 from tests.bench.puts import PutLoop
@@ -41,7 +41,7 @@ OBJECT_BYTES = 8 << 20
 IN_FLIGHT = 8
 PER_S = 4.0
 """Batches of each writer, at least 125 ms apart."""
-LEVEL = "store"
+LEVELS: tuple[AckLevel, ...] = ("disk", "store")
 
 Seconds = npt.NDArray[np.float64]
 
@@ -135,7 +135,7 @@ def _measure(bench: Bench, clients: Clients, place: Place, cell: Cell) -> None:
         per_s=PER_S if cell.at_random else 0.0,
         at_random=cell.at_random,
         shipped=True,
-        ack=LEVEL,
+        ack="store",
     )
     place.acks[cell].append(clients.write(job))
 
@@ -201,7 +201,7 @@ def _rate_table(bench: Bench, clients: Clients, place: Place) -> Table:
     found: dict[str, list[float]] = defaultdict(list)
     for turn in range(bench.effort.ack_turns):
         bench.say(f"rates, turn {turn + 1}")
-        for level in sorted(("disk", LEVEL), reverse=turn % 2 == 1):
+        for level in sorted(LEVELS, reverse=turn % 2 == 1):
             job = _job_as_fast_as_it_goes(bench, place, Cell(10_000, 8, False))
             # A table that was written to at "store" once stays there, so each level has its own.
             job = replace(job, ack=level, table=f"rate-{level}")
@@ -209,7 +209,7 @@ def _rate_table(bench: Bench, clients: Clients, place: Place) -> Table:
         created = place.loop.bytes_per_s(
             OBJECT_BYTES, at_once=IN_FLIGHT, seconds=bench.effort.cell_s * 2
         )
-        found["loop"].append(created / ROW_BYTES)
+        found["PUTs"].append(created / ROW_BYTES)
     rates = {name: Samples(tuple(values), "/s") for name, values in found.items()}
     table = Table(
         f"{NAME}-rate",
@@ -220,16 +220,16 @@ def _rate_table(bench: Bench, clients: Clients, place: Place) -> Table:
             f" {ROW_BYTES} bytes a row"
         ],
     )
-    for name, shown in (("disk", "disk"), (LEVEL, "store"), ("loop", "PUTs")):
+    for name in ("disk", "store", "PUTs"):
         table.rows.append(
             {
-                "level": shown,
+                "level": name,
                 "rows/s": rates[name],
                 "of disk": rates[name].over(rates["disk"]),
-                "of PUTs": rates[name].over(rates["loop"]),
+                "of PUTs": rates[name].over(rates["PUTs"]),
             }
         )
-    ratio = rates[LEVEL].over(rates["disk"])
+    ratio = rates["store"].over(rates["disk"])
     table.targets.append(Target("10,000 rows x 8 at store on files, rows/s of disk", 0.7, ratio))
     return table
 
@@ -285,10 +285,12 @@ def _writer_beside(flight: str) -> Iterator[None]:
     """Write a row at ``store`` at random times until the block ends."""
     over, random = threading.Event(), Random(1)
     [row] = make_batches(1, 1, 0)
-    level: dict[str, Any] = {"ack": LEVEL}
 
     def write() -> None:
-        with Client(flight) as client, client.writer("bench", "beside", SCHEMA, **level) as writer:
+        with (
+            Client(flight) as client,
+            client.writer("bench", "beside", SCHEMA, ack="store") as writer,
+        ):
             while not over.wait(random.uniform(0.5, 1.5) / PER_S):
                 writer.write(row)
 
