@@ -16,6 +16,7 @@ module that is imported when it is called:
     ``status_watch``, ``status_screen``      a status that refreshes, on a terminal or in a pipe
     ``daemon_actions``                       flush; stop accepting writes; change the log level
     ``wal_tools``, ``manifest_tools``        the log of a stopped daemon; tables in a store
+    ``store_log_tools``                      the log of a lost machine, in the store
     ``publish``                              tables as Iceberg and Delta
     ``compaction``                           small files of tables merged, in this process
     ``replicate``                            replication from PostgreSQL, and its dry run

@@ -17,6 +17,7 @@ from msgspec.structs import asdict
 
 from ingester.config.settings import Settings
 from ingester.config.sources import load
+from ingester.recovery.log_gc import collect_logs
 from persist.manifest import (
     Add,
     CleanUp,
@@ -61,6 +62,7 @@ class ChosenTables:
     store: ObjectStore
     settings: Settings
     manifests: tuple[Manifest, ...]
+    whole_store: bool = False
 
     def each(self, look: Callable[[Manifest], T]) -> list[T]:
         """The result of ``look`` for each table, in order. Raises CommandFailed."""
@@ -111,7 +113,7 @@ def chosen(
     if not manifests:
         where = f"{store.url}/{namespace}" if namespace is not None else store.url
         raise CommandFailed(f"no table found in {where}")
-    return ChosenTables(store, settings, manifests)
+    return ChosenTables(store, settings, manifests, whole_store=namespace is None)
 
 
 def _check_version(
@@ -281,6 +283,13 @@ def run_clean_up(tables: ChosenTables, dry_run: bool, as_json: bool) -> None:
     done = tables.each(cleaned)
     if as_json:
         print_json(done)
+    if tables.whole_store:
+        with _told():
+            logs = collect_logs(tables.store, grace_s, dry_run=dry_run)
+        for one in logs:
+            what = "would delete" if dry_run else "deleted"
+            line = f"log of {one.ingester_id}: {what} {one.objects:,} log objects"
+            (say if as_json else print_line)(line + (f"; {one.problem}" if one.problem else ""))
 
 
 def _print_one_clean_up(one: CleanUp) -> None:

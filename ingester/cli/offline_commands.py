@@ -114,7 +114,11 @@ def gc(
     config: StoreConfig = None,
     json: Json = False,
 ) -> None:
-    """Delete what no retained version needs. Safe while daemons and readers run."""
+    """Delete what no retained version needs. Safe while daemons and readers run.
+
+    For a whole store also log objects of ingesters that do not come back, if their rows are all in
+    files.
+    """
     from .manifest_tools import chosen, run_clean_up
 
     flags = {"manifest.retain": retain, "manifest.orphan_grace": orphan_grace}

@@ -10,6 +10,7 @@
 
     ``adopt_store``  the same for log objects of a lost machine; it ends that log with fences first,
                      and deletes the objects afterwards
+    ``log_gc``       deletes log objects of ingesters that do not come back
     ``left_logs``    adopts logs that a daemon looks after, once they are free: those of
                      ``left_sources``, folders and logs in the store
 

@@ -13,7 +13,7 @@ adoption, or by a daemon of this id. Everything is then looked at again. Blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 
 from ingester.observability.status import LostOperations
 from ingester.recovery.adopt import (
@@ -35,13 +35,12 @@ from ingester.store_log.fencing import (
     FencedEpoch,
     epochs_with_objects,
     fence_epochs,
-    judge,
-    listed_numbers,
+    look_at,
 )
 from persist.manifest import Manifest, TableNotFound, TableState, WriterIdentity
 from persist.store import ObjectNotFound, ObjectStore, StoreUnavailable
 from persist.switching import load_current
-from wal.objects import LogObject, decode_object, object_path, parse_object
+from wal.objects import parse_object
 
 NEWEST = 1 << 62
 """Above all epochs."""
@@ -79,7 +78,7 @@ def _adopt_once(ingester_id: str, store: ObjectStore, limits: tuple[int, int]) -
         return Adoption(directory=name, store=store.url, epochs={}, tables=[])
     successor = _successor(store, ingester_id)
     ended = patiently(partial(fence_epochs, store, successor))
-    writers = _writers(store, ended)
+    writers = writers_of(store, ended)
     identities = Identities(store, list(writers.values()), {ingester_id: successor})
     log = store_log(store, ended, writers, ADOPTION_RETRY)
     tables = adopt_log(log, store, identities, limits)
@@ -88,7 +87,7 @@ def _adopt_once(ingester_id: str, store: ObjectStore, limits: tuple[int, int]) -
         store=store.url,
         epochs=identities.epochs(),
         tables=tables,
-        lost=lost_operations(ended, partial(_state_of, store)),
+        lost=lost_operations(ended, partial(state_of, store)),
     )
     if not done.refused:
         delete_objects(store, ended)
@@ -98,17 +97,10 @@ def _adopt_once(ingester_id: str, store: ObjectStore, limits: tuple[int, int]) -
 def has_objects_to_read(store: ObjectStore, ingester_id: str) -> bool:
     """Whether there are log objects that no fence precedes."""
     for epoch in patiently(partial(epochs_with_objects, store, ingester_id, NEWEST)):
-        numbers = patiently(partial(listed_numbers, store, ingester_id, epoch))
-        read = partial(_read, store, ingester_id, epoch)
-        found = judge(numbers, cache(read))
+        found = patiently(partial(look_at, store, ingester_id, epoch))
         if not isinstance(found, Ended) or found.numbers:
             return True
     return False
-
-
-def _read(store: ObjectStore, ingester_id: str, epoch: int, number: int) -> LogObject:
-    path = object_path(ingester_id, epoch, number)
-    return decode_object(patiently(partial(store.get, path)), path)
 
 
 def _successor(store: ObjectStore, ingester_id: str) -> WriterIdentity:
@@ -120,7 +112,12 @@ def _successor(store: ObjectStore, ingester_id: str) -> WriterIdentity:
     return claim_adoption(store, ingester_id, newest + 1)
 
 
-def _writers(store: ObjectStore, ended: Iterable[FencedEpoch]) -> dict[int, WriterIdentity]:
+def writers_of(store: ObjectStore, ended: Iterable[FencedEpoch]) -> dict[int, WriterIdentity]:
+    """The writers of epochs with objects, by epoch.
+
+    Raises:
+        CannotAdopt: the store has no claim of one of them.
+    """
     found = {}
     for each in ended:
         if not each.numbers:
@@ -182,7 +179,8 @@ def _last_applied(state: TableState, epoch: FencedEpoch) -> int:
     return max(found, default=0)
 
 
-def _state_of(store: ObjectStore, namespace: str, table: str) -> TableState | None:
+def state_of(store: ObjectStore, namespace: str, table: str) -> TableState | None:
+    """A table's newest version; None if the table does not exist."""
     try:
         current = patiently(partial(load_current, store, namespace, table))
         return patiently(Manifest(store, namespace, table, current.table_version).load)

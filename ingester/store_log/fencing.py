@@ -21,6 +21,7 @@ decides anything (tests/store_log/test_fencing.py). Blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 from persist.manifest import WriterIdentity
@@ -114,6 +115,21 @@ def fence_epoch(store: ObjectStore, epoch: int, by: WriterIdentity) -> FencedEpo
     raise StoreUnavailable(
         f"{store.url}: the log objects of ingester {by.ingester_id!r}, epoch {epoch}, kept changing"
     )
+
+
+def look_at(store: ObjectStore, ingester_id: str, epoch: int) -> Ended | int:
+    """How an epoch's log has ended, or the number at which a fence would end it. Read-only.
+
+    Raises:
+        ObjectDamaged, LogTooNew: an object cannot be read.
+        ObjectNotFound: one was deleted meanwhile.
+    """
+
+    def read(number: int) -> LogObject:
+        path = object_path(ingester_id, epoch, number)
+        return decode_object(store.get(path), path)
+
+    return judge(listed_numbers(store, ingester_id, epoch), cache(read))
 
 
 def listed_numbers(store: ObjectStore, ingester_id: str, epoch: int) -> list[int]:

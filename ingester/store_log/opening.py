@@ -17,6 +17,8 @@ from persist.store import ObjectStore
 from wal import SegmentFacts
 
 WAITING_BYTES = 128 << 20
+NEVER_READ = -(1 << 63)
+"""The segment of objects behind a fence, which the first clean-up deletes."""
 MEMORY_PART = 4
 """At most this part of the daemon's memory waits for the store."""
 
@@ -75,6 +77,8 @@ def open_store_log(
     """
     cleaner = Cleaner(store, writer.ingester_id, writer.epoch)
     objects = left_objects(left.ended, left.segments)
+    behind = [(each.path(number), each.epoch) for each in left.ended for number in each.behind]
+    cleaner.note_left([LeftObject(*each, NEVER_READ) for each in behind])
     cleaner.note_left(objects)
     to_read = [each for each in objects if each.segment < 0]
     shipping = settings.wal.store

@@ -53,6 +53,19 @@ def test_a_lost_machine_is_adopted_from_the_store(lost: Path) -> None:
     assert rows_in_files(lost, TABLE, "i") == list(range(10))
 
 
+def test_a_collection_of_the_whole_store_deletes_objects_whose_rows_are_in_files(
+    lost: Path,
+) -> None:
+    copy = shutil.copytree(lost / "store" / "_log", lost / "log")
+    run_command("wal", "adopt", "--from-store", "lost", "--store", store_url(lost), cwd=lost)
+    shutil.copytree(copy, lost / "store" / "_log", dirs_exist_ok=True)
+    arguments = ("manifest", "gc", store_url(lost), "--orphan-grace", "0s")
+    line = b"log of lost: %s 3 log objects"
+    assert line % b"would delete" in run_command(*arguments, "--dry-run", cwd=lost).stdout
+    assert line % b"deleted" in run_command(*arguments, cwd=lost).stdout
+    assert b"log of lost" not in run_command(*arguments, cwd=lost).stdout
+
+
 def test_a_damaged_object_is_named_with_the_command_that_helps(lost: Path) -> None:
     options = ("--from-store", "lost", "--store", store_url(lost))
     told = run_command("wal", "inspect", *options, "--json", cwd=lost)

@@ -13,8 +13,9 @@ import pyarrow.flight as fl
 import pyarrow.parquet as pq
 import pytest
 
-from ingester.recovery.adopt import adopt
+from ingester.recovery.adopt import adopt, claim_adoption
 from ingester.recovery.adopt_store import adopt_from_store
+from ingester.recovery.log_gc import collect_logs
 from persist.manifest import Manifest
 from persist.store import ObjectStore, open_store
 from tests.drivers.memory_store import MemoryStore
@@ -197,6 +198,75 @@ def test_what_lies_behind_the_fence_was_never_acknowledged_and_is_deleted(
     assert {(one.table, one.rows) for one in done.tables} == {("plain", 20), ("keyed", 14)}
     assert in_files(scene.store, PLAIN) == list(range(30))
     assert scene.objects() == [len(scene.paths)]
+
+
+def test_a_collection_deletes_what_a_dead_adoption_has_left_and_nothing_before(
+    left_behind: Path,
+) -> None:
+    scene = Scene(left_behind, behind=1)
+    objects = scene.objects()
+    assert collect_logs(scene.store, 0, dry_run=False) == [], "no epoch has followed"
+    claim_adoption(scene.store, ID, 2)
+    assert collect_logs(scene.store, 0, dry_run=False) == [], "no fence"
+    with pytest.raises(Cut):
+        adopt_from_store(ID, DyingStore(scene.store, "put", ".parquet"))
+    (some,) = collect_logs(scene.store, 0, dry_run=False)
+    assert (some.ingester_id, some.objects) == (ID, 1), "what is behind the fence"
+    assert scene.objects() == [*objects[:-1], objects[-1] - 1]
+    with pytest.raises(Cut):
+        adopt_from_store(ID, DyingStore(scene.store, "delete", "_log/"))
+    assert collect_logs(scene.store, 60, dry_run=False) == [], "a start may be reading"
+    (would,) = collect_logs(scene.store, 0, dry_run=True)
+    assert would.objects == len(objects) - 1
+    assert scene.objects() == [*objects[:-1], objects[-1] - 1]
+    assert collect_logs(scene.store, 0, dry_run=False) == [would]
+    assert scene.objects() == [objects[-1] - 1]
+    assert collect_logs(scene.store, 0, dry_run=False) == []
+
+
+class DyingStore(PausingStore):
+    """The process dies before a call."""
+
+    def __init__(self, inner: ObjectStore, call: str, part: str) -> None:
+        super().__init__(inner)
+        self._dies = (call, part)
+
+    def _do(self, call: str, path: str, work: Any) -> Any:
+        if call == self._dies[0] and self._dies[1] in path:
+            raise Cut
+        return work()
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_collection_beside_an_adoption_takes_nothing_from_it(left_behind: Path, at: int) -> None:
+    """The objects go while the adoption reads them; it looks again and has every row."""
+    scene = Scene(left_behind)
+    read: list[str] = []
+    with pytest.raises(Cut):
+        adopt_from_store(ID, DyingStore(scene.store, "delete", "_log/"))
+
+    def before_a_read(call: str, path: str) -> None:
+        if call == "get" and path in scene.paths:
+            read.append(path)
+            if len(read) == at:
+                collect_logs(scene.store, 0, dry_run=False)
+
+    adopt_from_store(ID, Watching(scene.store, before_a_read))
+    assert len(read) >= at
+    scene.check_rows()
+    assert len(scene.objects()) == 1
+
+
+class Watching(PausingStore):
+    """Reports each call before it is made."""
+
+    def __init__(self, inner: ObjectStore, tell: Any) -> None:
+        super().__init__(inner)
+        self._tell = tell
+
+    def _do(self, call: str, path: str, work: Any) -> Any:
+        self._tell(call, path)
+        return work()
 
 
 def test_an_old_disk_that_turns_up_adds_only_what_the_store_did_not_have(left_behind: Path) -> None:
