@@ -24,6 +24,7 @@ from wal import (
     Record,
     RecordKind,
     Recovered,
+    Shipping,
 )
 from wal.shipping import Shipping
 
