@@ -157,6 +157,8 @@ class Shipper:
         """The bytes of all entries that are not handed over to be applied."""
         self._flights: deque[_Flight] = deque()
         self._failure: LogError | None = None
+        self._held: list[Route] = []
+        """Routes that became HELD with the group being written; the writing thread only."""
         self._raised: deque[Route] = deque()
         """Routes that became HELD and whose tables are not being flushed yet."""
         self._token: trio.lowlevel.TrioToken | None = None
@@ -195,7 +197,7 @@ class Shipper:
             if not route.ships:
                 route.state = RouteState.SHIPPED if everything else RouteState.HELD
                 if not everything:
-                    self._raised.append(route)
+                    self._held.append(route)
         return True
 
     def submit(self, entries: Sequence[Entry]) -> None:
@@ -212,7 +214,10 @@ class Shipper:
 
     def announce(self) -> None:
         """Have the tables whose routes are HELD flushed; what was written before is queued."""
-        if self._raised:
+        if self._held:
+            # Not before: a flush would miss entries that are written and not queued yet.
+            self._raised.extend(self._held)
+            self._held.clear()
             self._call_soon()
 
     def _call_soon(self) -> None:
@@ -237,8 +242,9 @@ class Shipper:
         if not self.is_full(nbytes):
             return
         with self._room:
-            if not self._room.wait_for(lambda: not self.is_full(nbytes), timeout_s):
-                raise self.refusal()
+            has_room = self._room.wait_for(lambda: not self.is_full(nbytes), timeout_s)
+        if not has_room:
+            raise self.refusal()
 
     def refusal(self) -> StoreUnreachable:
         """The error of an operation for which there is no room."""
@@ -360,6 +366,8 @@ class Shipper:
         path = object_path(self._writer.ingester_id, self._writer.epoch, flight.number)
         try:
             await self._until_stored(partial(self._create, path, data))
+            self._counts.puts += 1
+            self._counts.put_bytes += len(data)
             if opens:
                 await self._until_stored(self._check_first)
         except Fenced as fence:
@@ -394,9 +402,7 @@ class Shipper:
         except AlreadyExists:
             found = self._store.get(path)
             if found != data:  # otherwise only the answer to an earlier request was lost
-                raise self._fenced_by(decode_object(found, path).note.fenced_by) from None
-        self._counts.puts += 1
-        self._counts.put_bytes += len(data)
+                raise self._fenced_by(_maker(found, path)) from None
 
     def _check_first(self) -> None:
         """Raise Fenced if a later epoch was claimed before the first object was there."""
@@ -477,3 +483,11 @@ class Shipper:
         if not self.in_use:
             return "unused"
         return "failing" if self._counts.failing else "ok"
+
+
+def _maker(data: bytes, path: str) -> FencedBy | None:
+    """The process that made a fence; None if the bytes do not say."""
+    try:
+        return decode_object(data, path).note.fenced_by
+    except LogError:
+        return None  # whatever it is, this process did not make it
