@@ -260,14 +260,16 @@ def decode_object(data: Buffer, path: str) -> LogObject:
     if (identity.ingester_id, identity.epoch) != (name.ingester_id, name.epoch):
         found = f"{identity.ingester_id!r}, epoch {identity.epoch}"
         raise ObjectDamaged(path, 0, "the ingester and epoch of its name", found)
-    first, *others = _records(view, name.number, verdict.end)
-    if first.header.kind != RecordKind.OBJECT:
-        raise ObjectDamaged(path, first.offset, "an OBJECT record", f"kind {first.header.kind}")
+    records = tuple(_records(view, name.number, verdict.end))
+    if not records or records[0].header.kind != RecordKind.OBJECT:
+        found = f"kind {records[0].header.kind}" if records else "none"
+        raise ObjectDamaged(path, SEGMENT_HEADER_BYTES, "an OBJECT record", found)
+    first, others = records[0], records[1:]
     try:
         note = msgspec.msgpack.decode(first.payload, type=ObjectNote)
     except msgspec.MsgspecError as exc:
         raise ObjectDamaged(path, first.offset, "a note", str(exc)) from exc
-    return LogObject(path, verdict.header, note, tuple(others))
+    return LogObject(path, verdict.header, note, others)
 
 
 def _records(view: memoryview, number: int, end: int) -> Iterator[ObjectRecord]:

@@ -48,7 +48,7 @@ from ingester.write.opening import WriteHooks, open_write
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore, WatchedStore
 from persist.table import TableKey
-from wal import Entry, Log, RecordKind, Recovered
+from wal import Entry, Log, RecordKind, Recovered, RouteState
 from wal.objects import DiskOnly
 
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ class Found:
     wal: Log
     recovered: Recovered
     ended: list[FencedEpoch]
+    log_since: int
+    """The first epoch whose log was in this data directory."""
 
     def log_ends(self) -> dict[int, int]:
         """Return the last sequence of each epoch in the log."""
@@ -106,7 +108,8 @@ class Found:
                 operations=one.operations,
             )
             for ended in self.ended
-            if ended.epoch not in here
+            # The disk of an epoch from then on is here, and its rows are in files.
+            if ended.epoch not in here and ended.epoch < self.log_since
             for one in ended.disk_only
         ]
 
@@ -269,7 +272,8 @@ class Runtime:
         return tuple(
             DiskOnly(*table.key, table.unflushed_operations, table.newest[1])
             for table in self.tables.tree.tables.values()
-            if table.rows and not table.route.ships
+            # A HELD table's rows are being flushed, and are lost with the disk until then.
+            if table.rows and table.route.state is not RouteState.SHIPPED
         )
 
     def carry(self) -> Carried:

@@ -140,9 +140,10 @@ async def assemble(
     writer, store_id = await _claim(store, left, recovered)
     ended = await _reached(store, partial(fence_epochs, store, writer))
     identity = Identified(store, store_id, writer)
-    runtime = Runtime(settings, Found(identity, wal, recovered, ended), metrics, audit)
+    since = writer.epoch if left.is_anew else left.since
+    runtime = Runtime(settings, Found(identity, wal, recovered, ended, since), metrics, audit)
     tables = runtime.tables
-    tables.origins.log_since = writer.epoch if left.is_anew else left.since
+    tables.origins.log_since = since
     if left.lost_disk:
         runtime.replication.service.note_lost()
     ages = {number: max(0.0, time.time() - at) for number, at in written.items()}

@@ -99,7 +99,7 @@ class Cleaner:
             StoreError: the rest is deleted later.
         """
         async with self._cleaning:
-            for each in [each for each in self._left if each.segment < self._keep_from]:
+            for each in [each for each in self._left if each.kept_for < self._keep_from]:
                 await self._delete(each.path)
                 self._left.remove(each)
             while self._kept and self._may_go(self._kept[0]):

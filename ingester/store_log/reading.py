@@ -6,8 +6,9 @@ Each object is checked as a whole, like a segment on disk. At most ``AHEAD`` req
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
@@ -33,8 +34,10 @@ class LeftObject(NamedTuple):
     path: str
     epoch: int
     segment: int
-    """Below 0: it is to be read, and this stands for its segment in replayed records. Else the
-    newest segment on disk that has its operations."""
+    """Below 0: it is to be read, and this stands for its segment in replayed records. Else it is
+    ``kept_for``."""
+    kept_for: int
+    """It is deleted after this segment: the newest one on disk of its epoch, if there is one."""
 
 
 def left_objects(
@@ -45,26 +48,24 @@ def left_objects(
     Those to be read are numbered -K to -1, below all segments on disk, so that no segment is
     deleted before them. The others belong to an epoch whose log is on disk and has all of them.
     """
-    on_disk: dict[int, SegmentFacts] = {}
-    for facts in segments:
-        on_disk[facts.epoch] = facts
+    newest = {facts.epoch: facts for facts in segments}
+    to_read = [epoch for epoch in epochs if not _is_on_disk(epoch, newest.get(epoch.epoch))]
+    numbers = itertools.count(-sum(len(epoch.numbers) for epoch in to_read))
     found = []
-    left = sum(len(epoch.numbers) for epoch in epochs if not _is_on_disk(epoch, on_disk))
     for epoch in epochs:
+        facts = newest.get(epoch.epoch)
         for number in epoch.numbers:
-            if _is_on_disk(epoch, on_disk):
-                segment = on_disk[epoch.epoch].number
-            else:
-                segment, left = -left, left - 1
-            found.append(LeftObject(epoch.path(number), epoch.epoch, segment))
+            segment = next(numbers) if facts is None or epoch in to_read else facts.number
+            # A buffer with rows of both counts for the segment that it began with.
+            kept_for = segment if facts is None else facts.number
+            found.append(LeftObject(epoch.path(number), epoch.epoch, segment, kept_for))
     return found
 
 
-def _is_on_disk(epoch: FencedEpoch, newest: Mapping[int, SegmentFacts]) -> bool:
+def _is_on_disk(epoch: FencedEpoch, newest: SegmentFacts | None) -> bool:
     """Whether the log on disk has all of an epoch's objects: it was synced before each."""
-    facts = newest.get(epoch.epoch)
     # A folder restored from a backup may end earlier.
-    return facts is not None and epoch.on_disk and epoch.last_seq <= facts.last_seq
+    return newest is not None and epoch.on_disk and epoch.last_seq <= newest.last_seq
 
 
 class ObjectCursor:

@@ -202,7 +202,7 @@ async def shipping_daemon(folder: Path, *names: str) -> AsyncIterator[ShippingDa
     recovered = await log.recover()
     epoch = await trio.to_thread.run_sync(claim_epoch, store, "here", 1, {"incarnation": "run"})
     identity = Identified(store, "", WriterIdentity("here", "run", epoch))
-    found = Found(identity, log, recovered, [])
+    found = Found(identity, log, recovered, [], 0)
     runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
     write, shipping = runtime.write, HeldShipping(names)
     async with trio.open_nursery() as workers:

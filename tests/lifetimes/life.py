@@ -189,7 +189,7 @@ class _Life:
         epoch = await trio.to_thread.run_sync(claim)
         writer = WriterIdentity(settings.id, "run", epoch)
         ended = await trio.to_thread.run_sync(fence_epochs, machine.store, writer)
-        found = Found(Identified(machine.store, "", writer), wal, recovered, ended)
+        found = Found(Identified(machine.store, "", writer), wal, recovered, ended, 0)
         runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
         carried.append(runtime)
         return runtime

@@ -37,7 +37,7 @@ def with_replication(
         recovered = await log.recover()
         store = LocalStore(folder / "store")
         writer = WriterIdentity("d", "run", 1)
-        found = Found(Identified(store, "", writer), log, recovered, [])
+        found = Found(Identified(store, "", writer), log, recovered, [], 0)
         parts = Runtime(settings, found, Metrics(CollectorRegistry())).replication
         replication = parts.service
         assert (await replication.take(ASKS)).first

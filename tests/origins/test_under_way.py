@@ -94,7 +94,7 @@ async def running(folder: Path, store: ObjectStore, name: str) -> AsyncIterator[
     recovered = await log.recover()
     epoch = await trio.to_thread.run_sync(claim_epoch, store, name, 1, {"incarnation": "run"})
     identity = Identified(store, "", WriterIdentity(name, "run", epoch))
-    found = Found(identity, log, recovered, [])
+    found = Found(identity, log, recovered, [], 0)
     runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
     write = runtime.write
     async with trio.open_nursery() as workers:

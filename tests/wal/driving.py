@@ -26,7 +26,6 @@ from wal import (
     Recovered,
     Shipping,
 )
-from wal.shipping import Shipping
 
 IDENTITY = LogIdentity("ingester-1", "incarnation-1", 1)
 SMALL = LogSettings(segment_bytes=4096)
