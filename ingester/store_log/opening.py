@@ -78,7 +78,7 @@ def open_store_log(
     cleaner = Cleaner(store, writer.ingester_id, writer.epoch)
     objects = left_objects(left.ended, left.segments)
     behind = [(each.path(number), each.epoch) for each in left.ended for number in each.behind]
-    cleaner.note_left([LeftObject(*each, NEVER_READ) for each in behind])
+    cleaner.note_left([LeftObject(*each, NEVER_READ, NEVER_READ) for each in behind])
     cleaner.note_left(objects)
     to_read = [each for each in objects if each.segment < 0]
     shipping = settings.wal.store
