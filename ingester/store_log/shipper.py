@@ -388,10 +388,11 @@ class Shipper:
             self._counts.failing = False
 
         def tell(error: Exception, wait_s: float) -> None:
+            if not self._counts.failing:  # once per outage: eight objects are tried again and again
+                self._tell(error, wait_s)
             self._counts.failed += 1
             self._counts.failing = True
             self._counts.last_error = str(error)
-            self._tell(error, wait_s)
 
         await retry_async(once, PUT_RETRY, tell, sleep=trio.sleep)
 

@@ -31,6 +31,7 @@ from tests.alerts.store_faults import (
     memory_high,
     oldest_row,
     saturated,
+    store_log_stalled,
     unreachable_store,
 )
 
@@ -63,6 +64,11 @@ FAULTS: dict[str, Fault] = {
             oldest_row,
             frozenset({*_AWAY, "IngesterOldestRow"}),
             (("oldest-row", "The store"), *_LEAD_TO_THE_STORE),
+        ),
+        Fault(
+            store_log_stalled,
+            frozenset({"IngesterStoreAway", "IngesterStoreLogStalled"}),
+            (("store-log-stalled", "The store"), ("store-away", "Not mounted")),
         ),
         Fault(
             saturated,

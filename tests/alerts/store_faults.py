@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,20 @@ def oldest_row(site: Site) -> Stops:
     return _without_store(
         site, settings, lambda client: put(client, WRITTEN, numbers(10, 10)), "oldest-row"
     )
+
+
+def store_log_stalled(site: Site) -> Stops:
+    """The store is unreachable while a batch waits for its log object."""
+    with site.start(ack="store") as daemon, site.connect(daemon) as client:
+        put(client, WRITTEN, numbers(0, 10))
+        act(client, "persist")
+        yield daemon.http
+        unmount(site.lake)
+        waiting = threading.Thread(target=put, args=(client, WRITTEN, numbers(10, 10)))
+        waiting.start()
+        yield from raised_and_cleared(daemon, "store-log-stalled", "store-away")
+        waiting.join(60)
+        assert not waiting.is_alive(), "the batch was not acknowledged afterwards"
 
 
 def saturated(site: Site) -> Stops:

@@ -81,10 +81,6 @@ _ORIGIN = '{job="ingester", instance="a", namespace="s", origin="o"}'
 SYNTHETIC: dict[str, tuple[dict[str, str], int]] = {
     "IngesterFenced": ({'ingester_alarm{alarm="fenced", instance="a"}': "0x4 1x4"}, 3),
     "IngesterLogStalled": ({'ingester_alarm{alarm="log-stalled", instance="a"}': "0x4 1x4"}, 3),
-    "IngesterStoreLogStalled": (
-        {'ingester_alarm{alarm="store-log-stalled", instance="a"}': "0x4 1x4"},
-        3,
-    ),
     "IngesterOperationsLost": (
         {'ingester_alarm{alarm="operations-lost", instance="a"}': "0x4 1x4"},
         3,
