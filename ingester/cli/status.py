@@ -138,7 +138,7 @@ def _logs(status: Mapping[str, Any], log: Mapping[str, Any]) -> list[tuple[str, 
     if stored.get("disk") is False:
         return [("log", "only in the store"), *in_store]
     segments = f"{shown(log.get('segments'))} segments, {size(log.get('bytes'))}"
-    return [("log", segments), *in_store, ("log disk", _disk(part(status, "disk")))]
+    return [("log", segments), ("log disk", _disk(part(status, "disk"))), *in_store]
 
 
 def _store_log(told: Mapping[str, Any]) -> list[str]:
@@ -155,8 +155,9 @@ def _store_log(told: Mapping[str, Any]) -> list[str]:
             text += f"; {shown(failed)} failed, last: {shown(told.get('last_error'))}"
         found.append(text)
     return found + [
-        f"lost with a disk: {shown(each.get('operations'))} operations of"
-        f" {each.get('namespace')}/{each.get('table')} (epoch {shown(each.get('epoch'))})"
+        f"lost with a disk: about {shown(count := each.get('operations'))}"
+        f" operation{'' if count == 1 else 's'} of {each.get('namespace')}/{each.get('table')}"
+        f" (epoch {shown(each.get('epoch'))})"
         for each in entries(told, "lost")
     ]
 

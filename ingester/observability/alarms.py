@@ -110,7 +110,7 @@ def _operations_lost(facts: Facts) -> Finding:
     tables = len({(each.namespace, each.table) for each in lost})
     said = "1 table" if tables == 1 else f"{tables} tables"
     counted = "1 operation" if operations == 1 else f"{operations} operations"
-    return "warning", f"lost with a disk, acknowledged at 'disk': at least {counted} of {said}"
+    return "warning", f"lost with a disk, acknowledged at 'disk': about {counted} of {said}"
 
 
 def _memory_high(facts: Facts) -> Finding:

@@ -288,7 +288,7 @@ class LostOperations(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     """The epoch of the process that acknowledged them."""
     operations: int
-    """A lower bound: as many as the store log knew of."""
+    """As many as the last log object knew of, whatever was written or flushed after it."""
 
 
 class StoreLogStatus(msgspec.Struct, frozen=True, kw_only=True):

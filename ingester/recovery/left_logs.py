@@ -135,7 +135,7 @@ class LeftLogs:
                 table=f"{lost.namespace}/{lost.table}",
                 operations=lost.operations,
                 epoch=lost.epoch,
-                runbook="machine-lost",
+                runbook="operations-lost",
             )
         if done.refused:
             refused = [f"{each.namespace}/{each.table}: {each.refused}" for each in done.refused]

@@ -27,7 +27,7 @@ class Left(NamedTuple):
     """What earlier epochs left behind."""
 
     ended: list[FencedEpoch]
-    """Their logs in the store have ended."""
+    """The epochs whose logs in the store have ended."""
     segments: Sequence[SegmentFacts]
     """These are in the log on disk."""
 

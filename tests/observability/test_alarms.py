@@ -169,7 +169,7 @@ TROUBLES: list[tuple[str, str, dict[str, object], str]] = [
         "operations-lost",
         "warning",
         _store_log(lost=[_lost("t", 4, 1), _lost("t", 3, 2), _lost("u", 2)]),
-        "at least 9 operations of 2 tables",
+        "about 9 operations of 2 tables",
     ),
     ("memory-high", "critical", _refused("memory"), "memory.high"),
     ("saturated", "critical", _refused("saturated"), "queue is full"),

@@ -19,6 +19,7 @@ TITLES = [
     "Scale out and in",
     "Loss of a node, with its disk saved",
     "Loss of a node with its disk",
+    "A machine is lost",
 ]
 
 
