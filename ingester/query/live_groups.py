@@ -9,7 +9,7 @@ operations are only in files. Thread-safe; buffers may grow meanwhile beyond ``u
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -87,6 +87,18 @@ class LogPast:
         end = self.ends.get(position.epoch)
         return end is not None and position.sequence <= end
 
+    def after_lost(self, epochs: Collection[int]) -> Position | None:
+        """Return the first position after epochs of which no log was here; None if all were.
+
+        What only the lost log of such an epoch had is gone, so no position in it is known: a
+        follower may have more than the operations that came back from the store.
+        """
+        known = {*self.ends, self.epoch}
+        lost = [epoch for epoch in epochs if epoch not in known]
+        if not lost:
+            return None
+        return Position(min(epoch for epoch in known if epoch > max(lost)), 0)
+
 
 ANSWER_BYTES = 4 << 20
 """Size limit of an answer in bytes, unless its only operation is larger."""
@@ -127,15 +139,22 @@ class Groups(NamedTuple):
 
 
 def groups_after(
-    tails: Sequence[BufferTail], after: Position, now: Position, limit: int = ANSWER_BYTES
+    tails: Sequence[BufferTail],
+    after: Position,
+    now: Position,
+    limit: int = ANSWER_BYTES,
+    whole_before: Position | None = None,
 ) -> Groups:
     """Choose the operations after ``after``, up to ``now``, for one answer.
 
     Args:
         tails: all buffers with such operations; per partition oldest first.
+        whole_before: operations before this position are in the answer, whatever their size.
     """
     if not tails:
         return Groups((), max(after, now), False)
+    if whole_before is not None:
+        return _whole(tails, after, now, whole_before)
     epoch = min(tail.handle.epoch for tail in tails)
     own = [tail for tail in tails if tail.handle.epoch == epoch]
     after_seq = after.sequence if after.epoch == epoch else -1
@@ -155,6 +174,22 @@ def groups_after(
     behind = sum(rows.row_after(last) - rows.row_after(cut) for _, rows in own)
     behind += sum(tail.rows.rows for tail in tails if tail.handle.epoch != epoch)
     return Groups(tuple(groups), Position(epoch, cut), True, behind)
+
+
+def _whole(tails: Sequence[BufferTail], after: Position, now: Position, before: Position) -> Groups:
+    """Return everything before a position, at which an epoch begins."""
+    groups = []
+    for handle, rows in tails:
+        after_seq = after.sequence if after.epoch == handle.epoch else -1
+        span = rows.span(after_seq, handle.last_seq)
+        if span is not None and handle.epoch < before.epoch:
+            begin, end = rows.row_after(after_seq), rows.row_after(handle.last_seq)
+            groups.append(LiveGroup(handle, begin, end, *span))
+    groups.sort(key=lambda group: (group.handle.epoch, group.handle.first_seq))
+    rest = [rows.rows for handle, rows in tails if handle.epoch >= before.epoch]
+    if not rest:
+        return Groups(tuple(groups), max(after, now), False)
+    return Groups(tuple(groups), before, True, sum(rest))
 
 
 class _OperationSizes:

@@ -300,7 +300,8 @@ class LiveTails:
                     for handle in table.handles()
                     if (handle.epoch, handle.last_seq) > after
                 ]
-        found = groups_after(tails, after, upto, limit)
+        whole_before = self.past.after_lost({tail.handle.epoch for tail in tails})
+        found = groups_after(tails, after, upto, limit, whole_before)
         return LiveSnapshot(
             definition=definition,
             version=state.version,
