@@ -33,7 +33,7 @@ from ingester.write.streams import Target
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import open_store
 from tests.drivers.waiting import PATIENCE_S
-from wal import Entry, Log, LogError, Route, RouteState
+from wal import Entry, Log, LogError, Route, RouteState, Shipping
 
 NAMESPACE = "ns"
 SCHEMA = pa.schema({"i": pa.int64()})
@@ -188,8 +188,14 @@ class ShippingDaemon:
 
 
 @asynccontextmanager
-async def shipping_daemon(folder: Path, *names: str) -> AsyncIterator[ShippingDaemon]:
-    """A daemon whose tables of these names ship."""
+async def shipping_daemon(
+    folder: Path, *names: str, really: bool = False
+) -> AsyncIterator[ShippingDaemon]:
+    """A daemon whose tables of these names ship.
+
+    Args:
+        really: whether the daemon's own shipper runs, and the test gives nothing back.
+    """
     settings = Settings(
         id="here",
         data_dir=folder / "data",
@@ -198,16 +204,26 @@ async def shipping_daemon(folder: Path, *names: str) -> AsyncIterator[ShippingDa
         manifest=ManifestSettings(refresh=3600.0),
     )
     store = open_store(f"file://{folder / 'store'}")
-    log = Log(folder / "data" / "wal", log_settings(settings))
+    carried: list[Runtime] = []
+    log = Log(
+        folder / "data" / "wal",
+        log_settings(settings),
+        carry=lambda: carried[0].carry() if carried else [],
+    )
     recovered = await log.recover()
     epoch = await trio.to_thread.run_sync(claim_epoch, store, "here", 1, {"incarnation": "run"})
     identity = Identified(store, "", WriterIdentity("here", "run", epoch))
     found = Found(identity, log, recovered, [], 0)
     runtime = Runtime(settings, found, Metrics(CollectorRegistry()))
+    carried.append(runtime)
     write, shipping = runtime.write, HeldShipping(names)
     async with trio.open_nursery() as workers:
         workers.start_soon(runtime.flush.flusher.run)
         await process.replay_log(runtime)
-        await workers.start(log.run, write.operation_log.apply, write.coalescer().make, shipping)
+        taking: Shipping = shipping
+        if really:
+            taking = runtime.store_log.shipper
+            await workers.start(runtime.store_log.shipper.run)
+        await workers.start(log.run, write.operation_log.apply, write.coalescer().make, taking)
         yield ShippingDaemon(runtime, shipping)
         workers.cancel_scope.cancel()
