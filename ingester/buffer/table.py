@@ -190,8 +190,8 @@ class TableBuffer:
         self.partitions: dict[PartitionKey, PartitionBuffer] = {}
         self.rows = 0
         self.nbytes = 0
-        self.unflushed_operations = 0
-        """Operations since the table had no buffered rows."""
+        self.on_disk_only = 0
+        """Operations since the table had no buffered rows that the store log does not have."""
         self.newest = (-1, -1)
         """(epoch, sequence) of the last applied operation."""
         self.dropped_epoch = -1

@@ -233,7 +233,8 @@ class BufferTree:
                 handle.note_traces(operation.traces)
         self.live_partitions += len(table.partitions) - open_before
         table.rows += operation.rows
-        table.unflushed_operations += operation.operations
+        if not operation.in_store:
+            table.on_disk_only += operation.operations
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
         if not operation.in_store:
@@ -463,7 +464,7 @@ class BufferTree:
         table.use.frozen_bytes -= nbytes
         table.rows -= rows
         if not table.rows:
-            table.unflushed_operations = 0
+            table.on_disk_only = 0
         self._ledger.frozen -= nbytes
         self._hooks.on_released(nbytes)
         self._segments[handle.first_segment] -= 1

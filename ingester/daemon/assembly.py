@@ -62,6 +62,9 @@ BUSY_QUEUE = 4
 FLUSH_S, FLUSH_RETRY_S = 60.0, 1.0
 """The time for a table's flush before its first operation is shipped, and between two attempts."""
 
+NEVER_IN_FILES = 1 << 62
+"""Above all sequences."""
+
 Carried = Sequence[tuple[int, tuple[bytes, ...]]]
 """The records at the start of a new log segment: the kind and the parts of each."""
 Audit = Callable[[str, TableKey], None]
@@ -269,12 +272,15 @@ class Runtime:
 
     def _disk_only(self) -> tuple[DiskOnly, ...]:
         """Return what was acknowledged and is neither shipped nor in files: an upper bound."""
-        return tuple(
-            DiskOnly(*table.key, table.unflushed_operations, table.newest[1])
-            for table in self.tables.tree.tables.values()
+        found = []
+        for table in self.tables.tree.tables.values():
             # A HELD table's rows are being flushed, and are lost with the disk until then.
-            if table.rows and table.route.state is not RouteState.SHIPPED
-        )
+            if table.on_disk_only and table.route.state is not RouteState.SHIPPED:
+                epoch, seq = table.newest
+                # Nobody can tell from sequences of this epoch whether earlier ones' are in files.
+                last_seq = seq if epoch == self.writer.epoch else NEVER_IN_FILES
+                found.append(DiskOnly(*table.key, table.on_disk_only, last_seq))
+        return tuple(found)
 
     def carry(self) -> Carried:
         """Return the records of a new log segment; the store log gets its own."""
