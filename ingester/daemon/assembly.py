@@ -40,6 +40,7 @@ from ingester.replication.opening import open_replication
 from ingester.server.portal import Portal
 from ingester.sql.opening import open_sql
 from ingester.store_log.fencing import FencedEpoch
+from ingester.store_log.heartbeat import Heart
 from ingester.store_log.opening import Left, open_store_log
 from ingester.store_log.shipper import ShipHooks
 from ingester.tables.commits import CommitHooks
@@ -224,6 +225,8 @@ class Runtime:
         target_bytes = settings.persist.target_file_bytes
         left = LeftSources(self.store, target_bytes, settings.data_dir, settings.id)
         self.left_logs = LeftLogs(settings.recovery, left)
+        first_needed = self.flush.log_truncation.first_needed
+        self.heart = Heart(self.store, self.writer, self.store_log.cleaner, first_needed)
         self.push_watch = PushWatch(self.store)
 
     @property
@@ -231,6 +234,7 @@ class Runtime:
         """The functions that run from before the replay until the end of the daemon."""
         return (
             self.store_log.cleaner.run,
+            self.heart.run,
             *self.flush.tasks,
             *self.maintenance.tasks,
             self.compactor.run,

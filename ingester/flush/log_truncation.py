@@ -36,6 +36,10 @@ from wal import Log, LogFull, LogWriteFailed
 log = structlog.get_logger(__name__)
 
 
+ANY_SEGMENT = 1 << 62
+"""Beyond all segments."""
+
+
 class LogTruncation:
     """Deletes segments of one log."""
 
@@ -69,6 +73,12 @@ class LogTruncation:
         if self._store_log is not None:
             first_unused = self._store_log.first_segment(first_unused)
         return min(first_unused, self._tree.first_needed_segment(default=first_unused))
+
+    def first_needed(self) -> int:
+        """Return the oldest segment with rows or checkpoints that no file has, if any."""
+        if self._replaying is not None:
+            return -ANY_SEGMENT
+        return self._tree.first_needed_segment(default=ANY_SEGMENT)
 
     async def truncate(self) -> None:
         """Delete the sealed segments before :meth:`keep_from`.

@@ -37,6 +37,21 @@ class KeptObject(NamedTuple):
     nbytes: int
 
 
+class CleaningProgress(NamedTuple):
+    """Which acknowledged objects have their rows in files."""
+
+    newest: int
+    """The running epoch's newest object; 0 before the first."""
+    in_files: int
+    """It and all before it have their rows in files."""
+    earlier_left: bool
+    """Whether rows of an earlier epoch's object are in no file."""
+
+    @property
+    def all_in_files(self) -> bool:
+        return not self.earlier_left and self.in_files == self.newest
+
+
 class Cleaner:
     """Deletes the log objects of one ingester. Loop only; requests run in threads."""
 
@@ -47,6 +62,7 @@ class Cleaner:
         self._left: list[LeftObject] = []
         self._kept: deque[KeptObject] = deque()
         self._keep_from = -(1 << 62)
+        self._newest = 0
         self._wake = trio.Event()
         self._cleaning = trio.Lock()
         self._ended = False
@@ -68,6 +84,18 @@ class Cleaner:
     def note_acknowledged(self, made: KeptObject) -> None:
         """Take over an object of the running epoch, in the order of numbers."""
         self._kept.append(made)
+        self._newest = made.number
+
+    def progress(self, first_needed: int) -> CleaningProgress:
+        """Return which objects have their rows in files.
+
+        Args:
+            first_needed: the oldest segment with rows or checkpoints that no file has.
+        """
+        needed = (each.number for each in self._kept if each.segment >= first_needed)
+        first = next(needed, self._newest + 1)
+        is_left = any(each.segment >= first_needed for each in self._left)
+        return CleaningProgress(self._newest, first - 1, is_left)
 
     def keep_from(self, segment: int) -> None:
         """Delete what has only operations of earlier segments."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from ingester.store_log.heartbeat import decode_heartbeat, heartbeat_path
+from persist.store import open_store
 from tests.cli.conftest import run_command
 from tests.drivers.daemon import Daemon
 from tests.drivers.waiting import until
-from tests.drivers.wire import create, http, numbers, put, rows
-from tests.fencing.pairs import store_url
+from tests.drivers.wire import ARROW_AND_FLIGHT, create, http, numbers, persist, put, rows
+from tests.fencing.pairs import pause, resume, store_url
 
 PLAIN, KEYED = ("ns", "plain"), ("ns", "keyed")
 SCHEMA = pa.schema([pa.field("i", pa.int64(), nullable=False), pa.field("v", pa.int64())])
@@ -106,6 +109,43 @@ def test_logs_in_the_store_are_adopted_once_their_daemons_show_no_sign_of_life(
         shutil.rmtree(back.data_dir)
         until(lambda: _adoptions(heir)["store:pod-1"]["rows"] == 15, "its second log")
         until(lambda: rows(client, PLAIN) == list(range(10)), "its rows")
+
+
+def test_a_quiet_daemon_is_left_alone_and_a_paused_one_is_fenced_by_its_adoption(
+    tmp_path: Path,
+) -> None:
+    common: dict[str, Any] = {"store": store_url(tmp_path), "persist__max_age": "1h"}
+    quiet = Daemon.start(tmp_path / "quiet", id="quiet", wal__disk="off", **common)
+    heir = Daemon.start(
+        tmp_path / "heir",
+        id="heir",
+        arguments=["--adopt", "store:quiet"],
+        recovery__adopt_after=8,
+        **common,
+    )
+    with quiet, heir, fl.connect(quiet.flight) as client, fl.connect(heir.flight) as other:
+        put(client, PLAIN, numbers(0, 5))
+        seen: set[str] = set()
+
+        def has_beaten_twice() -> bool:
+            seen.add(_adoptions(heir).get("store:quiet", {}).get("state", "absent"))
+            path = heartbeat_path("quiet")
+            store = open_store(store_url(tmp_path))
+            found = decode_heartbeat(store.get(path)) if store.exists(path) else None
+            return found is not None and found.beat >= 2
+
+        until(has_beaten_twice, "two heartbeats")
+        assert seen <= {"absent", "waiting", "held"}
+        persist(client, PLAIN)
+        until(lambda: _adoptions(heir)["store:quiet"]["state"] == "absent", "its rest")
+        put(client, PLAIN, numbers(5, 5))
+        pause(quiet)
+        until(lambda: _adoptions(heir)["store:quiet"]["rows"] == 5, "the adoption")
+        resume(quiet)
+        with suppress(*ARROW_AND_FLIGHT):
+            put(client, PLAIN, numbers(10, 5))
+        assert quiet.wait() == 6
+        until(lambda: rows(other, PLAIN) == list(range(10)), "each acknowledged row, once")
 
 
 def test_a_log_of_another_store_is_told_and_left(tmp_path: Path) -> None:
