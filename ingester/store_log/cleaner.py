@@ -94,7 +94,7 @@ class Cleaner:
         """
         needed = (each.number for each in self._kept if each.segment >= first_needed)
         first = next(needed, self._newest + 1)
-        is_left = any(each.segment >= first_needed for each in self._left)
+        is_left = any(each.kept_for >= first_needed for each in self._left)
         return CleaningProgress(self._newest, first - 1, is_left)
 
     def keep_from(self, segment: int) -> None:

@@ -81,7 +81,7 @@ def test_objects_of_earlier_epochs_are_covered_only_when_their_rows_are_in_files
     scene = Scene()
     path = object_path("a", 2, 5)
     scene.store.create(path, b"")
-    scene.cleaner.note_left([LeftObject(path, 2, -1)])
+    scene.cleaner.note_left([LeftObject(path, 2, -1, -1)])
     scene.needed = -1
     beats = [scene.beat(), scene.beat()]
     assert all(each is not None and not each.covers(ObjectName("a", 2, 5)) for each in beats)
