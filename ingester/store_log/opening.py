@@ -88,6 +88,6 @@ def open_store_log(
         min(WAITING_BYTES, settings.memory.limit // MEMORY_PART),
         everything=settings.wal.disk == "off",
         on_disk=settings.wal.disk == "on" and settings.wal.fsync == "commit",
-        opens=bool(to_read),
+        opens=bool(to_read) or settings.default_ack == "store",
     )
     return StoreLogParts(Shipper(store, writer, limits, hooks), cleaner, to_read, [], settings)

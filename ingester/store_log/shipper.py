@@ -72,8 +72,8 @@ class ShipLimits:
     on_disk: bool = False
     """Whether the log is synced before operations are submitted."""
     opens: bool = False
-    """Whether the first object is made at once: earlier ones are needed, and the next start must
-    find that this epoch has a log in the store, too."""
+    """Whether the first object is made at once: the next start must find that this epoch has a log
+    in the store, too, because earlier objects are needed or it is the level of all tables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ from ingester.recovery.marks import (
     begin,
     claim_body,
     judge,
+    look,
+    note_diskless_stop,
     note_epoch,
     note_stop,
     read_mark,
@@ -34,6 +36,8 @@ from persist.store import read_mark as read_store_mark
 from persist.store.local import LocalStore
 from tests.drivers.daemon import Daemon, DaemonEnded
 from tests.drivers.wire import Table, numbers, persist, put, rows
+from wal import Recovered
+from wal.objects import object_path
 
 STORE = StoreMark(format=1, id="a" * 32)
 MARK = DataMark(
@@ -105,6 +109,20 @@ ANEW = replace(STARTING, anew=True)
         ),
         pytest.param(
             WHOLE._replace(mark=None, store_mark=None), None, id="before marks, its own store"
+        ),
+        pytest.param(NOTHING._replace(in_store=True), None, id="lost, and in the store"),
+        pytest.param(
+            WHOLE._replace(segments=0, logged_epoch=0, in_store=True),
+            None,
+            id="the wal is gone, and the store has log objects",
+        ),
+        pytest.param(
+            NOTHING._replace(diskless=True), LostLog, id="a log on a disk is lost without one, too"
+        ),
+        pytest.param(
+            WHOLE._replace(store_mark=None, in_store=True),
+            OtherStore,
+            id="log objects do not make it the right store",
         ),
     ],
 )
@@ -288,3 +306,72 @@ def test_a_daemon_finds_volumes_that_are_not_mounted(tmp_path: Path, table: Tabl
             line for line in daemon.stderr_file.read_text().splitlines() if "accept" in line
         ]
         assert json.loads(accepted[-1])["setting"] == "recovery.accept_lost_log"
+
+
+DISKLESS = replace(CLAIM, diskless=True)
+NO_LOG = Recovered(
+    segments=(),
+    last_seq=0,
+    highest_epoch=0,
+    torn_bytes=0,
+    torn_segments=0,
+    torn_files=(),
+    removed=(),
+    foreign=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("claim", "lost"),
+    [
+        pytest.param(CLAIM, True, id="its log was on a disk"),
+        pytest.param(DISKLESS, False, id="it kept none"),
+        pytest.param(replace(CLAIM, stopped=True), False, id="it has stopped"),
+        pytest.param(None, False, id="there was none"),
+    ],
+)
+def test_only_a_log_on_a_disk_is_lost_with_it(claim: EpochClaim | None, lost: bool) -> None:
+    assert NOTHING._replace(claim=claim, in_store=True).lost_disk is lost
+
+
+def test_a_log_is_in_the_store_if_its_last_epoch_was_diskless_or_has_objects(
+    tmp_path: Path,
+) -> None:
+    store = LocalStore(tmp_path / "store")
+    ensure_mark(store)
+
+    def seen() -> Left:
+        return look(tmp_path / "data", "pod-0", store, NO_LOG)
+
+    assert not seen().in_store
+    body = claim_body(store, "i1")
+    assert "diskless" not in body
+    claim_epoch(store, "pod-0", 1, body)
+    assert not seen().in_store
+    store.put(object_path("pod-1", 1, 1), b"another ingester's")
+    assert not seen().in_store
+    store.put(object_path("pod-0", 1, 1), b"x")
+    assert seen().in_store
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i2"))
+    assert not seen().in_store, "the last epoch has none"
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i3", diskless=True))
+    found = seen()
+    assert found.in_store
+    assert found.claim is not None
+    assert (found.claim.epoch, found.claim.diskless) == (3, True)
+    judge(found, RecoverySettings())
+
+
+def test_a_start_without_a_disk_neither_reads_nor_writes_a_mark(tmp_path: Path) -> None:
+    store, data = LocalStore(tmp_path / "store"), tmp_path / "data"
+    data.mkdir()
+    (data / NAME).write_text("{")
+    left = look(data, "pod-0", store, NO_LOG, diskless=True)
+    assert (left.mark, left.is_anew) == (None, True)
+    assert begin(left, store, "i1") == ensure_mark(store).id
+    writer = WriterIdentity("pod-0", "i1", claim_epoch(store, "pod-0", 1, claim_body(store, "i1")))
+    note_diskless_stop(store, writer)
+    assert (data / NAME).read_text() == "{"
+    claim = last_claim(store, "pod-0")
+    assert claim is not None
+    assert claim.stopped

@@ -158,7 +158,7 @@ async def test_an_object_is_begun_at_once_when_it_is_full(clock: trio.testing.Mo
         assert seqs(store.object(3)) == [entry.seq for entry in waits]
         assert fills not in ship.answers
         ship.write(large := ship.entry(nbytes=9000))
-        await ship.until(lambda: fills in ship.answers)
+        await ship.until(lambda: large in ship.answers)
         assert (seqs(store.object(4)), seqs(store.object(5))) == ([fills.seq], [large.seq])
         assert clock.current_time() == 0
 
