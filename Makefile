@@ -202,6 +202,10 @@ bench: setup ## Benchmarks of the main paths (4 min; ARGS="--full" or names of t
 crash: setup java ## 300 times kill -9, with pauses, full disks, a lying store (30 min; ARGS="--kills 30")
 	@$(PY) -m tests.crash $(ARGS)
 
+.PHONY: lost-machine
+lost-machine: setup java ## 100 lost machines, half of them paused and woken, on files and S3 (30 min; ARGS="--losses 20")
+	@$(PY) -m tests.lost_machine $(ARGS)
+
 .PHONY: follow
 follow: setup java ## 50 times kill -9 of followers and daemons under load (3 min; ARGS="--kills 300")
 	@$(PY) -m tests.followers $(ARGS)

@@ -58,8 +58,21 @@ class Stream:
 class Session:
     """The streams of one connection, one per table."""
 
-    def __init__(self, client: fl.FlightClient, origin: str | None, *, gave_up: bool) -> None:
-        """``gave_up``: the writer has abandoned a stream of an earlier session."""
+    def __init__(
+        self,
+        client: fl.FlightClient,
+        origin: str | None,
+        *,
+        gave_up: bool,
+        ack: str | None = None,
+    ) -> None:
+        """Open no stream yet.
+
+        Args:
+            gave_up: The writer has abandoned a stream of an earlier session.
+            ack: The level to ask for; the table's by default.
+        """
+        self._ack = ack
         self._client = client
         self._origin = origin
         self._gave_up = gave_up
@@ -127,11 +140,11 @@ class Session:
                 return stream
             self.finish(table)
         descriptor = fl.FlightDescriptor.for_path(NAMESPACE, table)
-        if self._origin is not None:
+        wishes = {"origin": self._origin, "ack": self._ack}
+        asked = {name: wish for name, wish in wishes.items() if wish is not None}
+        if asked:
             command = {"type": "write", "namespace": NAMESPACE, "table": table}
-            descriptor = fl.FlightDescriptor.for_command(
-                json.dumps({**command, "origin": self._origin})
-            )
+            descriptor = fl.FlightDescriptor.for_command(json.dumps({**command, **asked}))
         options = fl.FlightCallOptions(timeout=CLIENT_TIMEOUT_S)
         opened_at = time.monotonic()
         try:

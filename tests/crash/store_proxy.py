@@ -15,6 +15,7 @@ from __future__ import annotations
 import http.client
 import socket
 import threading
+import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
@@ -30,6 +31,7 @@ PROFILES: dict[str, Odds] = {
     "lost": {"lost": 0.4},
     "denied": {"denied": 0.5},
     "false": {"false": 0.4},
+    "far": {"503": 0.02, "lost": 0.03},
     "all": {"500": 0.07, "503": 0.07, "silent": 0.03, "lost": 0.07, "denied": 0.07, "false": 0.07},
 }
 """By profile: the probability of each fault of a request."""
@@ -47,7 +49,9 @@ _ERRORS = {
 class StoreProxy:
     """Runs from its construction to :meth:`close`."""
 
-    def __init__(self, upstream: str, seed: int) -> None:
+    def __init__(self, upstream: str, seed: int, delay_s: tuple[float, float] = (0.0, 0.0)) -> None:
+        """``delay_s``: the least and the most time that each request takes in addition."""
+        self._delay_s = delay_s
         address = urlsplit(upstream)
         assert address.hostname is not None
         assert address.port is not None
@@ -94,6 +98,13 @@ class StoreProxy:
                 drawn -= odds
         return None
 
+    def delay(self) -> None:
+        """Wait as long as a request to a store at a distance."""
+        with self._lock:
+            wait_s = self._random.uniform(*self._delay_s)
+        if wait_s:
+            time.sleep(wait_s)
+
     def keep_silent(self) -> None:
         """Return when the client has given up, or the store is healed."""
         self._well.wait(SILENCE_S)
@@ -116,6 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.at.draw()
+        self.at.delay()
         if fault in ("500", "503"):
             self._refuse(fault)
         elif fault == "silent":

@@ -33,6 +33,7 @@ MAX_PIPELINED = 64
 LONGEST_REST_S = 0.4
 """Upper bound of a rest: a resting client notices no kill, and the next round waits for all."""
 NUMBERS = ("writer", "n")
+TABLE_NAMES = tuple(table.name for table in TABLES)
 CLIENT_FAILED = "the client itself failed"
 
 
@@ -44,20 +45,33 @@ def name_of(number: int) -> str:
 class Writer:
     """One writer over all rounds."""
 
-    def __init__(self, number: int, folder: Path, random: Random, rows_per_s: float) -> None:
+    most_pipelined = MAX_PIPELINED
+    most_rows = 4000
+    """Of a batch."""
+    longest_rest_s = LONGEST_REST_S
+
+    def __init__(
+        self,
+        number: int,
+        folder: Path,
+        random: Random,
+        rows_per_s: float,
+        tables: tuple[str, ...] = TABLE_NAMES,
+    ) -> None:
         self.name = name_of(number)
         self._number = number
+        self._tables = tables
         self._random = random
         self._rows_per_s = rows_per_s
         self._origin = self.name if has_origin(number) else None
         history = History(folder / "history")
         self._note = Note(folder / f"{self.name}.ledger", number, history)
         self._reader = Reader(history, self.name, CLIENT_TIMEOUT_S)
-        self._next = {table.name: 0 for table in TABLES}
+        self._next = dict.fromkeys(tables, 0)
         self._sequence = 0
         self._burst = 0
         self._unknown: tuple[str, list[Batch]] | None = None
-        self._recent: dict[str, list[Batch]] = {table.name: [] for table in TABLES}
+        self._recent: dict[str, list[Batch]] = {table: [] for table in tables}
 
     def work(self, endpoint: str, paused: threading.Event) -> str | None:
         """Write until paused (``None``) or until the daemon is gone (the observed error)."""
@@ -91,10 +105,10 @@ class Writer:
             except Refused:
                 continue
             rest_s = rows / self._rows_per_s * self._random.uniform(0.5, 1.5)
-            paused.wait(min(LONGEST_REST_S, rest_s))
+            paused.wait(min(self.longest_rest_s, rest_s))
 
     def _look(self, endpoint: str) -> None:
-        table = self._random.choice(TABLES).name
+        table = self._random.choice(self._tables)
         try:
             self._reader.read(endpoint, table, NUMBERS, only=self._number)
         except ERRORS as exc:
@@ -102,11 +116,11 @@ class Writer:
 
     def _send_burst(self, session: Session) -> int:
         random = self._random
-        table = random.choice(TABLES).name
+        table = random.choice(self._tables)
         burst, self._burst = self._burst, self._burst + 1
         batches = []
-        for _ in range(random.choice((1, 1, 1, random.randint(2, 8), MAX_PIPELINED))):
-            count = max(1, min(4000, int(random.lognormvariate(2.5, 1.6))))
+        for _ in range(random.choice((1, 1, 1, random.randint(2, 8), self.most_pipelined))):
+            count = max(1, min(self.most_rows, int(random.lognormvariate(2.5, 1.6))))
             batches.append(Batch(self._next[table], count, self._sequence))
             self._next[table] += count
             self._sequence += 1

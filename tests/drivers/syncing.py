@@ -46,9 +46,12 @@ def message(changes: Sequence[Change]) -> tuple[list[Json], pa.RecordBatch]:
     return columns, batch
 
 
-def call(client: fl.FlightClient, fields: Json, batch: pa.RecordBatch) -> Json:
+def call(
+    client: fl.FlightClient, fields: Json, batch: pa.RecordBatch, timeout_s: float | None = None
+) -> Json:
     """One message and its answer."""
-    writer, reader = client.do_put(command(type="sync", **fields), batch.schema)
+    options = fl.FlightCallOptions(timeout=timeout_s)
+    writer, reader = client.do_put(command(type="sync", **fields), batch.schema, options)
     with writer:
         if batch.num_rows or len(batch.schema):
             writer.write_batch(batch)
