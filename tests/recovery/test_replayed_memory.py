@@ -42,7 +42,7 @@ def test_rows_in_files_are_not_kept_beside_the_others(coalesced: bool) -> None:
     payload = b"".join(memoryview(each) for each in encode_operation(rows, writes=writes))
 
     class OneLog:
-        async def replay(self, allocate: Any) -> AsyncIterator[list[Record]]:
+        async def replay(self, allocate: Any, others: Any) -> AsyncIterator[list[Record]]:
             schema = pa.py_buffer(b"".join(logged.preamble.parts))
             yield [Record(RecordKind.SCHEMA, 1, schema, 1, 0, 1)]
             for number in range(RECORDS):
