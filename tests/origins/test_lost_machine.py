@@ -141,6 +141,28 @@ def test_sequences_in_files_that_a_buffer_of_another_table_holds_back_stay_known
             assert duplicates(send(client, STORED, 2, 3, 5, origin="o")) == [True, True, False]
 
 
+def test_what_another_daemon_took_over_meanwhile_does_not_come_back(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    with fl.connect(daemon.flight) as client:
+        send(client, STORED, 1, 2, 3, 4, origin="o")
+    daemon.kill()
+    shutil.rmtree(daemon.data_dir)
+    store = f"file://{tmp_path / 'store'}"
+    with Daemon.start(tmp_path / "other", id="other", store=store) as other:
+        with fl.connect(other.flight) as client:
+            # The client lost its answers to 3 and 4, and sends them to another daemon.
+            assert duplicates(send(client, STORED, 3, 4, 5, origin="o")) == [False] * 3
+            persist(client, STORED)
+        with daemon.again() as again, fl.connect(again.flight) as client:
+            assert sorted(rows(client, STORED)) == [1, 2, 3, 4, 5]
+            assert duplicates(send(client, STORED, 1, 2, 3, 4, 5, 6, origin="o")) == (
+                [True] * 5 + [False]
+            )
+            persist(client, STORED)
+            assert sorted(rows(client, STORED)) == [1, 2, 3, 4, 5, 6]
+
+
 def test_a_checkpoint_at_the_store_is_back(daemon: Daemon) -> None:
     def body(state: str) -> dict[str, object]:
         encoded = b64encode(state.encode()).decode()
