@@ -40,6 +40,8 @@ class StreamIdentity(NamedTuple):
     """Whether the origin's open transaction is discarded first."""
     ours: bool = True
     """False if it depends on what another process had, which may be lost with its log."""
+    knows: bool = False
+    """Whether it names this process, so it has asked for its progress here."""
 
 
 class Message(NamedTuple):

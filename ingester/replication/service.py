@@ -93,7 +93,7 @@ class Replication:
         self._interrupted: set[str] = set()
         """Origins whose open transaction was lost with the previous process, or discarded."""
         self._heard: set[str] | None = None
-        """The origins that have sent a message, if the log of the previous process was lost."""
+        """The origins that have begun again, if the log of the previous process was lost."""
         self._logged_open: dict[str, bool] = {}
         """Origins with an open transaction according to the log, and whether the store has it."""
         self._locks: dict[str, trio.Lock] = {}
@@ -332,7 +332,7 @@ class Replication:
         Raises:
             Refused: the client must ask for the origin's progress and continue from there.
         """
-        origin, _, _, ours = message.identity
+        origin, ours = message.identity.origin, message.identity.ours
         if ours or (message.rows is None and message.commits_as is None):
             return
         # Makes the next answer say ``first``, even if somebody else has asked meanwhile.
@@ -353,17 +353,19 @@ class Replication:
             Refused: the transaction must be sent again from its first message.
         """
         origin, begin = message.identity.origin, message.identity.begin
-        if self._heard is not None and origin not in self._heard:
+        if self._heard is not None and (begin or message.identity.knows):
             self._heard.add(origin)
-            self._interrupted.add(origin)
         if begin:
             self._interrupted.discard(origin)
-        if origin not in self._interrupted:
+        lost = self._heard is not None and origin not in self._heard
+        if not lost and origin not in self._interrupted:
             return
         # Makes the answer say ``first``: repeated, this message alone would be the transaction.
         self._origins.get(origin).answered = False
         if message.rows or message.commits_as is not None:
             self._interrupted.discard(origin)
+            if self._heard is not None:
+                self._heard.add(origin)
             raise Refused(
                 f"the open transaction of origin {origin!r} was lost with the process, or discarded"
                 " to make room: send it again from its first message",

@@ -76,7 +76,11 @@ class SyncCall:
         self._epoch = services.writer.epoch
         self._limit_refused = services.metrics.limit_refused
         self._identity = StreamIdentity(
-            command.origin, command.transaction, command.begin, command.epoch in (None, self._epoch)
+            command.origin,
+            command.transaction,
+            command.begin,
+            command.epoch in (None, self._epoch),
+            command.epoch == self._epoch,
         )
 
     def serve(self, reader: Any, writer: Any) -> None:
