@@ -7,7 +7,8 @@
 At most one object is begun per ``wal.store.interval``, unless ``wal.store.max_bytes`` wait. Several
 are under way, and they are acknowledged in order. While nobody writes, none is made. An object is
 created conditionally: a process that was replaced cannot create its next one, because its successor
-has put a fence there. `wal.objects` has the format; ``opening`` makes the parts.
+has put a fence there (``creating``). `wal.objects` has the format; ``opening`` makes the parts,
+with ``hooks`` to other rooms.
 
 ``heartbeat`` is the sign of life for daemons that would adopt this log; ``inspection`` has the
 operator's tools.

@@ -6,14 +6,12 @@
                                                             └ the name is taken: fenced
 
 An object is begun when operations are ready and the last one was begun ``interval_s`` ago, or when
-``max_bytes`` are ready. ``IN_FLIGHT`` objects may be under way. A failed request is repeated until
-the store answers; operations wait, in bounded memory, and others are refused meanwhile. If a
-create was answered with "exists", the object is read: its bytes are ours if only the answer to an
-earlier request was lost.
+``max_bytes`` are ready. ``IN_FLIGHT`` objects may be under way. While the store does not answer,
+operations wait in bounded memory, and others are refused. The first object of an epoch has no
+operations (`ingester.store_log.creating`).
 
-The first object of an epoch has no operations: it counts once no later epoch is claimed
-(`ingester.store_log.fencing`). ``submit`` and ``takes`` run in the thread that writes the log,
-``wait_for_room`` in writers' threads; everything else on the loop.
+``submit`` and ``takes`` run in the thread that writes the log, ``wait_for_room`` in writers'
+threads; everything else on the loop.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,21 +30,17 @@ import structlog
 import trio
 
 from ingester.errors import StoreUnreachable
-from ingester.observability.logs import store_away
 from ingester.observability.status import StoreLogState
 from ingester.store_log.cleaner import KeptObject
-from ingester.store_log.fencing import first_object_counts
+from ingester.store_log.creating import ObjectCreator
+from ingester.store_log.hooks import ShipHooks as ShipHooks
+from ingester.store_log.hooks import ShipLimits as ShipLimits
 from persist.manifest import Fenced, WriterIdentity
-from persist.store import AlreadyExists, ObjectStore, StoreError, StoreRetry, retry_async
-from wal import Entry, LogError, LogIdentity, OutcomeUnknown, Route, RouteState
+from persist.store import ObjectStore
+from wal import Entry, LogError, OutcomeUnknown, Route, RouteState
 from wal.objects import (
-    Control,
-    DiskOnly,
-    FencedBy,
     ObjectNote,
-    decode_object,
     encode_object,
-    object_path,
 )
 from wal.shipping import Waiting
 
@@ -57,45 +51,6 @@ IN_FLIGHT = 8
 ROOM_S = 10.0
 """How long a writer waits for room before it is refused."""
 ROOM_RETRY_S = 1.0
-PUT_RETRY = StoreRetry(first_s=0.05, cap_s=2.0, unreachable=(StoreError,))
-
-
-@dataclass(frozen=True, slots=True)
-class ShipLimits:
-    """When objects are begun, and how much may wait."""
-
-    interval_s: float = 0.1
-    max_bytes: int = 8 << 20
-    waiting_bytes: int = 128 << 20
-    everything: bool = False
-    """Whether all operations ship: the log has no disk."""
-    on_disk: bool = False
-    """Whether the log is synced before operations are submitted."""
-    opens: bool = False
-    """Whether the first object is made at once: the next start must find that this epoch has a log
-    in the store, too, because earlier objects are needed or it is the level of all tables."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShipHooks:
-    """Functions of other rooms. All but ``shipped`` are called on the loop."""
-
-    shipped: Callable[[Sequence[Entry], LogError | None], None]
-    """Applies and answers entries; see :meth:`wal.Log.shipped`. Called in a thread."""
-    flush: Callable[[str], Awaitable[None]]
-    """Returns when all rows that a table has now are in files. The table is a route's name."""
-    catch_up: Callable[[], None]
-    """Applies what the log has handed over."""
-    open_segment: Callable[[], int]
-    """Returns the number of the log's open segment."""
-    acknowledged: Callable[[KeptObject], None]
-    """Receives each acknowledged object."""
-    controls: Callable[[], Sequence[Control]] = lambda: ()
-    """Returns the records that the first object begins with."""
-    disk_only: Callable[[], tuple[DiskOnly, ...]] = lambda: ()
-    """Returns what is acknowledged and neither shipped nor in files."""
-    fenced: Callable[[Fenced], None] = lambda fence: None
-    """Called when another process has taken over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -112,16 +67,6 @@ class _Flight:
     @property
     def entries(self) -> list[Entry]:
         return [entry for _, entry in self.items]
-
-
-@dataclass(slots=True)
-class _Counts:
-    puts: int = 0
-    put_bytes: int = 0
-    put_s: float = 0.0
-    failed: int = 0
-    failing: bool = False
-    last_error: str | None = None
 
 
 class ShipperStatistics(NamedTuple):
@@ -144,11 +89,9 @@ class Shipper:
     def __init__(
         self, store: ObjectStore, writer: WriterIdentity, limits: ShipLimits, hooks: ShipHooks
     ) -> None:
-        self._store = store
-        self._writer = writer
+        self._creator = ObjectCreator(store, writer)
         self._limits = limits
         self._hooks = hooks
-        self._tell = store_away("log object not stored, trying again")
         # Under the lock: what the writing thread adds and the loop takes.
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -173,7 +116,6 @@ class Shipper:
         self._begun_at = float("-inf")
         self.opened = trio.Event()
         """Set once the epoch's first object counts."""
-        self._counts = _Counts()
 
     @property
     def runs(self) -> bool:
@@ -249,7 +191,11 @@ class Shipper:
     def refusal(self) -> StoreUnreachable:
         """The error of an operation for which there is no room."""
         waits_s = self.oldest_waiting_s or 0.0
-        last = "" if self._counts.last_error is None else f"; last error: {self._counts.last_error}"
+        last = (
+            ""
+            if self._creator.counts.last_error is None
+            else f"; last error: {self._creator.counts.last_error}"
+        )
         return StoreUnreachable(
             f"{self._waiting_bytes} bytes wait for the log in the store, the oldest for"
             f' {waits_s:.1f} s; nothing of this batch was kept{last}. Tables with ack = "disk" are'
@@ -350,26 +296,19 @@ class Shipper:
 
     async def _ship(self, flight: _Flight) -> None:
         """Create an object, and acknowledge it with those before it."""
-        opens = flight.number == 1
-        controls = self._hooks.controls() if opens else ()
+        controls = self._hooks.controls() if flight.number == 1 else ()
         note = ObjectNote(
             acknowledged=flight.acknowledged,
             on_disk=self._limits.on_disk,
             disk_only=self._hooks.disk_only(),
         )
-        identity = LogIdentity(
-            self._writer.ingester_id, self._writer.incarnation, self._writer.epoch
+        encode = partial(
+            encode_object, flight.number, self._creator.identity, flight.entries, note, controls
         )
-        encode = partial(encode_object, flight.number, identity, flight.entries, note, controls)
         data = await trio.to_thread.run_sync(encode)
         flight.nbytes = len(data)
-        path = object_path(self._writer.ingester_id, self._writer.epoch, flight.number)
         try:
-            await self._until_stored(partial(self._create, path, data))
-            self._counts.puts += 1
-            self._counts.put_bytes += len(data)
-            if opens:
-                await self._until_stored(self._check_first)
+            await self._creator.create(flight.number, data)
         except Fenced as fence:
             await self._end(fence)
             return
@@ -377,43 +316,6 @@ class Shipper:
             self._places.release()
         flight.done = True
         await self._land()
-
-    async def _until_stored(self, request: Callable[[], None]) -> None:
-        """Repeat a request until the store answers it."""
-
-        async def once() -> None:
-            began = time.monotonic()
-            await trio.to_thread.run_sync(request, abandon_on_cancel=True)
-            self._counts.put_s += time.monotonic() - began
-            self._counts.failing = False
-
-        def tell(error: Exception, wait_s: float) -> None:
-            if not self._counts.failing:  # once per outage: eight objects are tried again and again
-                self._tell(error, wait_s)
-            self._counts.failed += 1
-            self._counts.failing = True
-            self._counts.last_error = str(error)
-
-        await retry_async(once, PUT_RETRY, tell, sleep=trio.sleep)
-
-    def _create(self, path: str, data: bytes) -> None:
-        """Create an object; Fenced if another process has taken its name."""
-        try:
-            self._store.create(path, data)
-        except AlreadyExists:
-            found = self._store.get(path)
-            if found != data:  # otherwise only the answer to an earlier request was lost
-                raise self._fenced_by(_maker(found, path)) from None
-
-    def _check_first(self) -> None:
-        """Raise Fenced if a later epoch was claimed before the first object was there."""
-        newest = first_object_counts(self._store, self._writer)
-        if newest is not None:
-            raise self._fenced_by(FencedBy(newest, "unknown"))
-
-    def _fenced_by(self, by: FencedBy | None) -> Fenced:
-        writer, by = self._writer, by or FencedBy(self._writer.epoch, "unknown")
-        return Fenced(writer.ingester_id, writer.epoch, by.epoch, by.incarnation)
 
     async def _land(self) -> None:
         """Hand over what the store has, in order."""
@@ -461,11 +363,17 @@ class Shipper:
         if left:
             self._hooks.shipped(left, failure)
 
+    @property
+    def encoded_bytes(self) -> int:
+        """The bytes of the objects under way."""
+        with self._lock:
+            return sum(flight.nbytes for flight in self._flights)
+
     def statistics(self) -> ShipperStatistics:
         """Return the counts of this process."""
         with self._lock:
             in_flight = len(self._flights)
-        counts = self._counts
+        counts = self._creator.counts
         return ShipperStatistics(
             state=self._state(),
             puts=counts.puts,
@@ -483,12 +391,4 @@ class Shipper:
             return "fenced"
         if not self.in_use:
             return "unused"
-        return "failing" if self._counts.failing else "ok"
-
-
-def _maker(data: bytes, path: str) -> FencedBy | None:
-    """The process that made a fence; None if the bytes do not say."""
-    try:
-        return decode_object(data, path).note.fenced_by
-    except LogError:
-        return None  # whatever it is, this process did not make it
+        return "failing" if self._creator.counts.failing else "ok"
