@@ -325,7 +325,7 @@ class Campaign:
         return self._connected[1]
 
     def _check_disk(self, where: str, but: str | None) -> None:
-        """Rows at ``disk`` may be lost with their machine, but only as whole batches."""
+        """Rows at ``disk`` may be lost with their machine, but those in files are there once."""
         notes, findings = self._disk.notes, self._report.findings
         serving = set(self._homes.endpoints) - {but}
         must = {start for start, by in notes.by.items() if by in serving or start in notes.stored}
@@ -336,11 +336,11 @@ class Campaign:
             counts = {int(n) for n in there[start : start + count]} or {0}
             if len(there) < start + count:
                 counts.add(0)
-            if counts == {0} and start in must and serving == set(self._homes.endpoints) - {but}:
+            if counts != {1} and start in must and serving == set(self._homes.endpoints) - {but}:
                 findings.add(f"{where}, {AT_DISK}: batch {start}+{count} is lost with no machine")
-            if counts not in ({0}, {1}):
+            if max(counts) > 1:
                 findings.add(f"{where}, {AT_DISK}: batch {start}+{count} is there {counts} times")
-            if counts == {0} and start in notes.by:
+            if 0 in counts and start in notes.by:
                 self._disk_rows_gone.add(start)
 
     def _update(self) -> None:
