@@ -79,6 +79,8 @@ class Identified:
     store_id: str
     """Identifies the store to clients of several daemons."""
     writer: WriterIdentity
+    has_objects: bool = False
+    """Whether earlier epochs of this id had log objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +158,10 @@ class Runtime:
             self.store,
             self.writer,
             settings,
-            Left(found.ended, found.recovered.segments),
+            Left(found.ended, found.recovered.segments, identity.has_objects),
             self._ship_hooks(),
         )
+        self.ledger.gauge("log objects", lambda: self.store_log.shipper.encoded_bytes)
         self.store_log.lost.extend(found.lost())
         shared = Shared(
             settings,

@@ -193,7 +193,7 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
         await workers.start(shipper.run)
         make = write.coalescer().make
         await workers.start(runtime.wal.run, write.operation_log.apply, make, shipper)
-        if runtime.settings.wal.disk == "off" and not await _opened(stop.asked, shipper):
+        if shipper.opens and not await _opened(stop.asked, shipper):
             workers.cancel_scope.cancel()
             return EXIT_DONE
         # Replayed segments may be done already: their rows are in files or another daemon's.

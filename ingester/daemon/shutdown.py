@@ -28,6 +28,8 @@ TWICE_S = 0.5
 SHOWN = 5
 SPANS_S = 2.0
 """The time to send the last spans: an unreachable receiver does not hold up the stop."""
+OBJECTS_S = 10.0
+"""The time to delete log objects; the next start deletes the rest."""
 LISTS_S = 5.0
 """The time to write the last lists of files for Spark, and to publish the last versions, after
 everything else is closed."""
@@ -128,8 +130,8 @@ async def _close_tables_and_log(runtime: Runtime) -> None:
             await trio.to_thread.run_sync(note_diskless_stop, store, runtime.writer)
         else:
             await trio.to_thread.run_sync(note_stop, data_dir, store, runtime.writer)
-        # After the record: a start that finds it and log objects would only replay in vain.
-        runtime.store_log.cleaner.end()
-        await runtime.store_log.cleaner.clean()
+        # After the record, with which a start does not need them.
+        with trio.move_on_after(OBJECTS_S):
+            await runtime.store_log.cleaner.clean_up()
     except (IngesterError, StoreError, LogError, OSError, DamagedMark) as exc:
         log.warning("stop not recorded", error=str(exc), runbook="store-away")

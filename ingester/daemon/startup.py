@@ -32,10 +32,10 @@ from ingester.recovery.marks import Left, begin, claim_body, judge, look
 from ingester.store_log.fencing import fence_epochs
 from persist.manifest import WriterIdentity, claim_epoch
 from persist.store import ObjectStore, StoreRetry, check_store, open_store, retry_async
-from wal import DirectoryLock, Log, LogSettings, NoDisk, Recovered
+from wal import DirectoryLock, Disk, Log, LogSettings, NoDisk, Recovered
 from wal.disk import LOCK_NAME
-from wal.format import parse_name
 from wal.inspection import last_writes
+from wal.recovery import survey
 
 log = structlog.get_logger(__name__)
 
@@ -137,9 +137,10 @@ async def assemble(
     left = await _reached(store, found)
     judge(left, settings.recovery)
     await _reached(store, partial(check_store, store))
-    writer, store_id = await _claim(store, left, recovered)
+    opens = left.has_objects or settings.default_ack == "store"
+    writer, store_id = await _claim(store, left, recovered, opens=opens)
     ended = await _reached(store, partial(fence_epochs, store, writer))
-    identity = Identified(store, store_id, writer)
+    identity = Identified(store, store_id, writer, left.has_objects)
     since = writer.epoch if left.is_anew else left.since
     runtime = Runtime(settings, Found(identity, wal, recovered, ended, since), metrics, audit)
     tables = runtime.tables
@@ -158,14 +159,14 @@ def check_no_log(data_dir: Path) -> None:
         ConfigError: there is one.
     """
     with suppress(FileNotFoundError, NotADirectoryError):
-        names = [parse_name(each.name) for each in (data_dir / "wal").iterdir()]
-        if any(name is not None and name.suffix is None for name in names):
+        found = survey(Disk(), data_dir / "wal")
+        operations = sum(verdict.operations for verdict in found.verdicts)
+        if operations or any(verdict.fault for verdict in found.verdicts):
             raise ConfigError(
                 "wal.disk",
-                f"{data_dir / 'wal'} has a log, which a daemon without one would leave behind. Stop"
-                ' a daemon with wal.disk = "on" there cleanly, which empties it and removes'
-                f" nothing else; or adopt it: ingester wal adopt {data_dir}; then remove the folder"
-                " wal",
+                f"{data_dir / 'wal'} has a log with {operations} operations, which a daemon without"
+                ' one would leave behind: start it once with wal.disk = "on" and stop it cleanly;'
+                f" or adopt it (ingester wal adopt {data_dir}) and remove the folder wal",
             )
 
 
@@ -188,13 +189,15 @@ async def _reached(store: ObjectStore, call: Callable[[], T]) -> T:
 
 
 async def _claim(
-    store: ObjectStore, left: Left, recovered: Recovered
+    store: ObjectStore, left: Left, recovered: Recovered, *, opens: bool
 ) -> tuple[WriterIdentity, str]:
     """Claim an epoch; return the identity of this start and the id of the store."""
     incarnation = secrets.token_hex(8)
     store_id = await _reached(store, partial(begin, left, store, incarnation))
     asked = datetime.now(UTC)
-    body = await _reached(store, partial(claim_body, store, incarnation, diskless=left.diskless))
+    body = await _reached(
+        store, partial(claim_body, store, incarnation, diskless=left.diskless, opens=opens)
+    )
     _tell_clock(store, datetime.fromisoformat(str(body["at"])), asked)
     claim = partial(claim_epoch, store, left.ingester_id, recovered.highest_epoch + 1, body)
     # A claim whose answer is lost may cost an epoch, under which no process writes.

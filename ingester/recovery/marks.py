@@ -38,12 +38,12 @@ import msgspec
 import structlog
 
 from ingester.config.settings import RecoverySettings
-from persist.manifest import EpochClaim, WriterIdentity, last_claim, tell_stop
+from persist.manifest import EpochClaim, WriterIdentity, last_claim, read_claim, tell_stop
 from persist.store import ObjectStore, StoreMark, ensure_mark
 from persist.store import read_mark as read_store_mark
 from persist.store.local import sync_folder, write_synced
 from wal import Recovered
-from wal.objects import epoch_folder
+from wal.objects import epoch_folder, object_folder
 
 log = structlog.get_logger(__name__)
 
@@ -167,6 +167,8 @@ class Left(NamedTuple):
     """The newest claim of this id, unless mark or log are newer."""
     in_store: bool = False
     """Whether the store has the log of that claim, or what it acknowledged at level ``store``."""
+    has_objects: bool = False
+    """Whether any epoch of this id has log objects."""
     diskless: bool = False
     """Whether this start keeps no log on disk."""
 
@@ -233,12 +235,25 @@ def look(
         diskless=diskless,
     )
     claim = last_claim(store, ingester_id, left.known_epoch)
-    in_store = claim is not None and (claim.diskless or _has_objects(store, ingester_id, claim))
-    return left._replace(claim=claim, in_store=in_store)
+    in_store = _is_in_store(store, ingester_id, claim)
+    while claim is not None and claim.opens and claim.left_open and not in_store:
+        # It ended before it took anything: an earlier one may have left a log.
+        at = claim.epoch - 1
+        claim = read_claim(store, ingester_id, at) if at > left.known_epoch else None
+        in_store = _is_in_store(store, ingester_id, claim)
+    has_log = _any(store, object_folder(ingester_id))
+    return left._replace(claim=claim, in_store=in_store, has_objects=has_log)
 
 
-def _has_objects(store: ObjectStore, ingester_id: str, claim: EpochClaim) -> bool:
-    return next(iter(store.list(epoch_folder(ingester_id, claim.epoch))), None) is not None
+def _is_in_store(store: ObjectStore, ingester_id: str, claim: EpochClaim | None) -> bool:
+    """Whether the store has what an epoch acknowledged at level ``store``, or everything."""
+    if claim is None:
+        return False
+    return claim.diskless or _any(store, epoch_folder(ingester_id, claim.epoch))
+
+
+def _any(store: ObjectStore, folder: str) -> bool:
+    return next(iter(store.list(folder)), None) is not None
 
 
 def judge(left: Left, accepted: RecoverySettings) -> None:
@@ -379,7 +394,7 @@ def begin(left: Left, store: ObjectStore, incarnation: str) -> str:
 
 
 def claim_body(
-    store: ObjectStore, incarnation: str, *, diskless: bool = False
+    store: ObjectStore, incarnation: str, *, diskless: bool = False, opens: bool = False
 ) -> dict[str, object]:
     """The body of this start's claim. Blocks."""
     return {
@@ -389,6 +404,7 @@ def claim_body(
         "at": store.now().isoformat(),
         "tells_stop": True,
         **({"diskless": True} if diskless else {}),
+        **({"opens": True} if opens else {}),
     }
 
 

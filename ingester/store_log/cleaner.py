@@ -18,7 +18,7 @@ import structlog
 import trio
 
 from ingester.store_log.reading import LeftObject
-from persist.store import ObjectStore, StoreError
+from persist.store import ObjectStore, StoreError, delete_all
 from wal.objects import object_path
 
 log = structlog.get_logger(__name__)
@@ -65,7 +65,6 @@ class Cleaner:
         self._newest = 0
         self._wake = trio.Event()
         self._cleaning = trio.Lock()
-        self._ended = False
 
     @property
     def objects(self) -> int:
@@ -103,10 +102,6 @@ class Cleaner:
             self._keep_from = segment
             self._wake.set()
 
-    def end(self) -> None:
-        """Let `clean` delete every object of the running epoch: all is in files, and it ends."""
-        self._ended = True
-
     async def run(self) -> None:
         """Delete until cancelled."""
         while True:
@@ -131,13 +126,25 @@ class Cleaner:
                 await self._delete(each.path)
                 self._left.remove(each)
             while self._kept and self._may_go(self._kept[0]):
-                oldest = self._kept[0]
-                await self._delete(object_path(self._ingester_id, self._epoch, oldest.number))
+                await self._delete(self._path(self._kept[0]))
                 self._kept.popleft()
 
+    async def clean_up(self) -> None:
+        """Delete every object of the running epoch. It must be recorded as stopped: then a start
+        needs none of them, and objects may be missing between others.
+
+        Raises:
+            StoreError: the next start deletes the rest.
+        """
+        async with self._cleaning:
+            paths = [self._path(each) for each in self._kept]
+            await trio.to_thread.run_sync(delete_all, self._store, paths, abandon_on_cancel=True)
+            self._kept.clear()
+
+    def _path(self, kept: KeptObject) -> str:
+        return object_path(self._ingester_id, self._epoch, kept.number)
+
     def _may_go(self, oldest: KeptObject) -> bool:
-        if self._ended:
-            return True
         proven = oldest.number <= self._kept[-1].acknowledged
         return proven and oldest.segment < self._keep_from
 

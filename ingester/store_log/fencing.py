@@ -25,7 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from persist.manifest import WriterIdentity
-from persist.manifest.paths import claim_path, claims_folder, parse_claim
+from persist.manifest.paths import claim_path, claims_folder, parse_claim, stopped_path
 from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, StoreUnavailable
 from wal.format import LogIdentity
 from wal.objects import (
@@ -54,7 +54,7 @@ class FencedEpoch(NamedTuple):
     numbers: tuple[int, ...]
     """The objects with acknowledged operations that exist, ascending."""
     behind: tuple[int, ...]
-    """Objects behind the fence; nothing in them was acknowledged."""
+    """Objects behind the fence, and all of an epoch that has stopped cleanly: none is needed."""
     disk_only: tuple[DiskOnly, ...]
     """What was acknowledged on its disk only, by its newest object."""
     last_seq: int
@@ -94,6 +94,10 @@ def fence_epoch(store: ObjectStore, epoch: int, by: WriterIdentity) -> FencedEpo
             known[number] = decode_object(store.get(path), path)
         return known[number]
 
+    if store.exists(stopped_path(by.ingester_id, epoch)) is not None:
+        # Its process has ended with all rows in files, perhaps before it had deleted its objects.
+        left = tuple(listed_numbers(store, by.ingester_id, epoch))
+        return FencedEpoch(by.ingester_id, epoch, (), left, (), 0, False)
     for _ in range(LOOKS):
         numbers = listed_numbers(store, by.ingester_id, epoch)
         try:

@@ -30,6 +30,8 @@ class Left(NamedTuple):
     """The epochs whose logs in the store have ended."""
     segments: Sequence[SegmentFacts]
     """These are in the log on disk."""
+    has_objects: bool = False
+    """Whether log objects were there before this epoch was claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,6 @@ def open_store_log(
         min(WAITING_BYTES, settings.memory.limit // MEMORY_PART),
         everything=settings.wal.disk == "off",
         on_disk=settings.wal.disk == "on" and settings.wal.fsync == "commit",
-        opens=bool(to_read) or settings.default_ack == "store",
+        opens=left.has_objects or bool(to_read) or settings.default_ack == "store",
     )
     return StoreLogParts(Shipper(store, writer, limits, hooks), cleaner, to_read, [], settings)

@@ -118,6 +118,11 @@ class Shipper:
         """Set once the epoch's first object counts."""
 
     @property
+    def opens(self) -> bool:
+        """Whether the first object is made at once: nothing is taken before `opened`."""
+        return self._limits.everything or self._limits.opens
+
+    @property
     def runs(self) -> bool:
         """Whether entries may be submitted."""
         return self._token is not None
@@ -234,7 +239,7 @@ class Shipper:
         try:
             async with trio.open_nursery() as nursery:
                 task_status.started()
-                if self._limits.everything or self._limits.opens:
+                if self.opens:
                     await self._begin(nursery)
                 while True:
                     await self._wait_for_work(nursery)

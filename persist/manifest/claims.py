@@ -26,6 +26,8 @@ class EpochClaim(msgspec.Struct, frozen=True, kw_only=True):
     tells_stop: bool = False
     diskless: bool = False
     """Whether all that it acknowledged is in files or in log objects of the store."""
+    opens: bool = False
+    """Whether it takes nothing before its first log object is in the store."""
     stopped: bool = False
     """Whether a clean stop is recorded. Not part of the claim itself."""
 
@@ -74,8 +76,15 @@ def last_claim(store: ObjectStore, ingester_id: str, at_least: int = 1) -> Epoch
     start_after = claim_path(ingester_id, max(at_least, 1) - 1)
     for info in store.list(claims_folder(ingester_id), start_after):
         epoch = max(epoch, parse_claim(info.path) or 0)
-    if epoch == 0:
-        return None
+    return None if epoch == 0 else read_claim(store, ingester_id, epoch)
+
+
+def read_claim(store: ObjectStore, ingester_id: str, epoch: int) -> EpochClaim:
+    """The claim of an epoch; one that says nothing if it does not exist.
+
+    Raises:
+        StoreUnavailable: Try again.
+    """
     try:
         found = msgspec.json.decode(store.get(claim_path(ingester_id, epoch)), type=EpochClaim)
     except (ObjectNotFound, msgspec.DecodeError):

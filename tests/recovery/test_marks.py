@@ -375,3 +375,28 @@ def test_a_start_without_a_disk_neither_reads_nor_writes_a_mark(tmp_path: Path) 
     claim = last_claim(store, "pod-0")
     assert claim is not None
     assert claim.stopped
+
+
+def test_an_epoch_that_ended_before_its_first_log_object_is_not_asked_for_a_log(
+    tmp_path: Path,
+) -> None:
+    """It takes nothing before that object; the one before it is asked instead."""
+    store = LocalStore(tmp_path / "store")
+    ensure_mark(store)
+
+    def seen() -> Left:
+        return look(tmp_path / "data", "pod-0", store, NO_LOG)
+
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i1", opens=True))
+    assert seen().claim is None, "nothing was ever taken"
+    store.put(object_path("pod-0", 1, 1), b"x")
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i2", opens=True))
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i3", opens=True))
+    found = seen()
+    assert found.claim is not None
+    assert (found.claim.incarnation, found.in_store, found.has_objects) == ("i1", True, True)
+    judge(found, RecoverySettings())
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i4"))
+    claim_epoch(store, "pod-0", 1, claim_body(store, "i5", opens=True))
+    with pytest.raises(LostLog, match="epoch 4"):
+        judge(seen(), RecoverySettings())

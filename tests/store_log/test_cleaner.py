@@ -101,11 +101,10 @@ def test_the_newest_object_and_those_that_it_does_not_prove_are_kept() -> None:
     assert numbers(store) == [4, 5]
 
 
-def test_all_objects_go_when_the_epoch_has_ended_in_order() -> None:
+def test_all_objects_go_when_the_epoch_has_ended() -> None:
     store = MemoryStore()
     cleaner = cleaner_of(store, *kept((1, 0, 1), (2, 0, 9)))
-    cleaner.end()
-    trio.run(cleaner.clean)
+    trio.run(cleaner.clean_up)
     assert (numbers(store), cleaner.objects) == ([], 0)
 
 

@@ -102,6 +102,17 @@ def test_a_missing_object_before_the_fence_is_damage() -> None:
         fence_epoch(store, 3, BY)
 
 
+def test_nothing_of_an_epoch_that_stopped_cleanly_is_needed() -> None:
+    """It deletes its objects in any order, and may have been killed meanwhile."""
+    store = MemoryStore()
+    for number in (1, 2, 5):
+        put_object(store, number, seq=10 * number)
+    tell_stop(store, ID, 3, {})
+    ended = fence_epoch(store, 3, BY)
+    assert (ended.numbers, ended.behind) == ((), (1, 2, 5))
+    assert len(list(store.list("_log/"))) == 3, "no fence"
+
+
 def test_a_damaged_newest_object_stops_the_start() -> None:
     store = MemoryStore()
     put_object(store, 1)
