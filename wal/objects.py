@@ -97,10 +97,12 @@ class ObjectNote(msgspec.Struct, frozen=True, kw_only=True):
     """What a log object says about its epoch.
 
     `acknowledged` is the number of the newest object that had been acknowledged with all before it.
-    `on_disk`: the operations were synced to the log's disk before the object was made.
+    `kept_from` is the oldest object that was not deleted then. `on_disk`: the operations were
+    synced to the log's disk before the object was made.
     """
 
     acknowledged: int = 0
+    kept_from: int = 0
     on_disk: bool = False
     disk_only: tuple[DiskOnly, ...] = ()
     fenced_by: FencedBy | None = None

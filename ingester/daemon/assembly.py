@@ -257,6 +257,7 @@ class Runtime:
             catch_up=self.wal.catch_up,
             open_segment=lambda: self.wal.open_segment,
             acknowledged=lambda made: self.store_log.cleaner.note_acknowledged(made),
+            kept_from=lambda: self.store_log.cleaner.kept_from,
             controls=self.carried_in_store,
             disk_only=self._disk_only,
             fenced=self._fenced,

@@ -72,6 +72,11 @@ class Cleaner:
         return len(self._kept) + len(self._left)
 
     @property
+    def kept_from(self) -> int:
+        """The number of the running epoch's oldest object; 0 without one."""
+        return self._kept[0].number if self._kept else 0
+
+    @property
     def nbytes(self) -> int:
         """The bytes of the running epoch's objects."""
         return sum(each.nbytes for each in self._kept)

@@ -168,12 +168,14 @@ def judge(numbers: list[int], read: Callable[[int], LogObject]) -> Ended | int:
         while number in unsure:
             number += 1
         return number
+    # What was deleted may be there again: a request that timed out can be carried out late.
+    kept_from = 0 if newest is None else read(newest).note.kept_from
+    settled = [n for n in numbers if kept_from <= n < fence]
     # Fences up to `acknowledged` do not count. They are few, and only where a start was very slow.
-    settled = [n for n in numbers if n < fence]
     first = next((n for n in settled if n > acknowledged or _is_data(n, read)), fence)
     data = tuple(n for n in settled if n >= first)
-    missing = next((n for n in range(first, fence) if n not in set(data)), None)
-    behind = tuple(n for n in unsure if n > fence and read(n).note.fenced_by is None)
+    missing = min(set(range(first, fence)) - set(data), default=None)
+    behind = tuple(n for n in numbers if (n < kept_from or n > fence) and _is_data(n, read))
     if not data:
         return Ended((), behind, (), 0, False, missing)
     last_seq = max(read(n).last_seq for n in data if n == data[-1] or n > acknowledged)

@@ -41,6 +41,8 @@ class ShipHooks:
     """Returns the number of the log's open segment."""
     acknowledged: Callable[[KeptObject], None]
     """Receives each acknowledged object."""
+    kept_from: Callable[[], int] = lambda: 0
+    """Returns the number of the oldest object that is not deleted."""
     controls: Callable[[], Sequence[Control]] = lambda: ()
     """Returns the records that the first object begins with."""
     disk_only: Callable[[], tuple[DiskOnly, ...]] = lambda: ()

@@ -304,6 +304,7 @@ class Shipper:
         controls = self._hooks.controls() if flight.number == 1 else ()
         note = ObjectNote(
             acknowledged=flight.acknowledged,
+            kept_from=self._hooks.kept_from(),
             on_disk=self._limits.on_disk,
             disk_only=self._hooks.disk_only(),
         )

@@ -34,13 +34,16 @@ def put_object(
     *,
     epoch: int = 3,
     seq: int = 0,
+    kept_from: int = 0,
     disk_only: tuple[DiskOnly, ...] = (),
 ) -> None:
     entries = []
     if seq:
         entries = [Entry(RecordKind.OPERATION, [b"x"])]
         entries[0].seq = seq
-    note = ObjectNote(acknowledged=acknowledged, on_disk=True, disk_only=disk_only)
+    note = ObjectNote(
+        acknowledged=acknowledged, kept_from=kept_from, on_disk=True, disk_only=disk_only
+    )
     data = encode_object(number, LogIdentity(ID, "old", epoch), entries, note)
     store.put(object_path(ID, epoch, number), data)
 
@@ -100,6 +103,16 @@ def test_a_missing_object_before_the_fence_is_damage() -> None:
     store.delete(object_path(ID, 3, 2))
     with pytest.raises(ObjectDamaged, match=object_path(ID, 3, 2)):
         fence_epoch(store, 3, BY)
+
+
+def test_a_deleted_object_that_comes_back_late_is_not_needed() -> None:
+    """A PUT that timed out may be carried out after its object was acknowledged and deleted."""
+    store = MemoryStore()
+    put_object(store, 2, 1, seq=2)
+    for number in (7, 8, 9):
+        put_object(store, number, number - 1, seq=number, kept_from=7)
+    ended = fence_epoch(store, 3, BY)
+    assert (ended.numbers, ended.behind) == ((7, 8, 9), (2,))
 
 
 def test_nothing_of_an_epoch_that_stopped_cleanly_is_needed() -> None:
