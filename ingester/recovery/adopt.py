@@ -30,8 +30,8 @@ from ingester.observability.status import LostOperations
 from ingester.recovery.adopt_table import AdoptedTable, TableAdoption, patiently
 from ingester.recovery.adoption_rules import ADOPTION
 from ingester.recovery.orphan_log import OrphanLog, folder_log
-from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch
-from persist.manifest.paths import claim_path, claims_folder, parse_claim
+from persist.manifest import Manifest, TableNotFound, WriterIdentity, claim_epoch, newest_epoch
+from persist.manifest.paths import claim_path
 from persist.parquet.copy_on_write import RewriteLimits
 from persist.store import ObjectNotFound, ObjectStore
 from persist.switching import load_current
@@ -199,7 +199,7 @@ class Identities:
 
     def _find_or_claim(self, ingester_id: str) -> WriterIdentity:
         last = max(w.epoch for w in self._writers if w.ingester_id == ingester_id)
-        newest = newest_claim(self._store, ingester_id)
+        newest = patiently(partial(newest_epoch, self._store, ingester_id))
         if newest <= last:
             claimed = claim_adoption(self._store, ingester_id, last + 1)
             if claimed.epoch == last + 1:
@@ -218,13 +218,6 @@ def claim_adoption(store: ObjectStore, ingester_id: str, at_least: int) -> Write
     body = {"incarnation": incarnation, "at": store.now().isoformat()}
     epoch = patiently(partial(claim_epoch, store, ingester_id, at_least, body))
     return WriterIdentity(ingester_id, incarnation, epoch)
-
-
-def newest_claim(store: ObjectStore, ingester_id: str) -> int:
-    """The newest claimed epoch of an ingester, or 0."""
-    folder = claims_folder(ingester_id)
-    listed = patiently(lambda: list(store.list(folder)))
-    return max((parse_claim(info.path) or 0 for info in listed), default=0)
 
 
 def claimed_by(store: ObjectStore, ingester_id: str, epoch: int) -> WriterIdentity | None:

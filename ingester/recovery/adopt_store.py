@@ -24,20 +24,18 @@ from ingester.recovery.adopt import (
     adopt_log,
     claim_adoption,
     claimed_by,
-    newest_claim,
 )
 from ingester.recovery.adopt_table import ADOPTION_RETRY, patiently
 from ingester.recovery.adoption_rules import ADOPTION
 from ingester.recovery.orphan_log import store_log
 from ingester.store_log.fencing import (
     LOOKS,
-    Ended,
     FencedEpoch,
     epochs_with_objects,
     fence_epochs,
     look_at,
 )
-from persist.manifest import Manifest, TableNotFound, TableState, WriterIdentity
+from persist.manifest import Manifest, TableNotFound, TableState, WriterIdentity, newest_epoch
 from persist.store import ObjectNotFound, ObjectStore, StoreUnavailable
 from persist.switching import load_current
 from wal.objects import parse_object
@@ -98,14 +96,14 @@ def has_objects_to_read(store: ObjectStore, ingester_id: str) -> bool:
     """Whether there are log objects that no fence precedes."""
     for epoch in patiently(partial(epochs_with_objects, store, ingester_id, NEWEST)):
         found = patiently(partial(look_at, store, ingester_id, epoch))
-        if not isinstance(found, Ended) or found.numbers:
+        if not isinstance(found, FencedEpoch) or found.numbers:
             return True
     return False
 
 
 def _successor(store: ObjectStore, ingester_id: str) -> WriterIdentity:
     """The newest claimed epoch if it is an adoption's, otherwise a new one."""
-    newest = newest_claim(store, ingester_id)
+    newest = patiently(partial(newest_epoch, store, ingester_id))
     found = claimed_by(store, ingester_id, newest)
     if found is not None and found.incarnation.startswith(ADOPTION):
         return found

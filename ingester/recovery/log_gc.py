@@ -18,7 +18,7 @@ from functools import cache, partial
 
 import msgspec
 
-from ingester.recovery.adopt import CannotAdopt, newest_claim
+from ingester.recovery.adopt import CannotAdopt
 from ingester.recovery.adopt_store import delete_objects, state_of, writers_of
 from ingester.recovery.adopt_table import ADOPTION_RETRY
 from ingester.recovery.adoption_rules import (
@@ -29,8 +29,8 @@ from ingester.recovery.adoption_rules import (
     left_of,
 )
 from ingester.recovery.orphan_log import OrphanOperation, store_log
-from ingester.store_log.fencing import Ended, FencedEpoch, epochs_with_objects, look_at
-from persist.manifest import TableState, WriterIdentity
+from ingester.store_log.fencing import FencedEpoch, epochs_with_objects, look_at
+from persist.manifest import TableState, WriterIdentity, newest_epoch
 from persist.manifest.paths import claims_folder
 from persist.store import ObjectNotFound, ObjectStore, folders
 from persist.table import TableDefinition
@@ -75,13 +75,12 @@ def _garbage(store: ObjectStore, ingester_id: str, before: datetime) -> Iterator
     claims = store.list(claims_folder(ingester_id))
     if any(info.at > before for info in claims):
         return
-    for epoch in epochs_with_objects(store, ingester_id, newest_claim(store, ingester_id)):
+    for epoch in epochs_with_objects(store, ingester_id, newest_epoch(store, ingester_id)):
         if any(info.at > before for info in store.list(epoch_folder(ingester_id, epoch))):
             continue
-        ended = look_at(store, ingester_id, epoch)
-        if not isinstance(ended, Ended) or ended.missing is not None:
+        found = look_at(store, ingester_id, epoch)
+        if not isinstance(found, FencedEpoch) or found.missing is not None:
             continue
-        found = FencedEpoch(ingester_id, epoch, *ended[:-1])
         if not _is_in_files(store, found):
             found = found._replace(numbers=())
         if found.numbers or found.behind:

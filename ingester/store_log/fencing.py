@@ -24,8 +24,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from persist.manifest import WriterIdentity
-from persist.manifest.paths import claim_path, claims_folder, parse_claim, stopped_path
+from persist.manifest import WriterIdentity, newest_epoch
+from persist.manifest.paths import stopped_path
 from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, StoreUnavailable
 from wal.format import LogIdentity
 from wal.objects import (
@@ -51,16 +51,18 @@ class FencedEpoch(NamedTuple):
 
     ingester_id: str
     epoch: int
-    numbers: tuple[int, ...]
+    numbers: tuple[int, ...] = ()
     """The objects with acknowledged operations that exist, ascending."""
-    behind: tuple[int, ...]
+    behind: tuple[int, ...] = ()
     """Objects behind the fence, and all of an epoch that has stopped cleanly: none is needed."""
-    disk_only: tuple[DiskOnly, ...]
+    disk_only: tuple[DiskOnly, ...] = ()
     """What was acknowledged on its disk only, by its newest object."""
-    last_seq: int
+    last_seq: int = 0
     """The newest operation in its newest objects."""
-    on_disk: bool
+    on_disk: bool = False
     """Whether its operations were synced to its disk before they were shipped."""
+    missing: int | None = None
+    """The number of an object that must exist and does not."""
 
     def path(self, number: int) -> str:
         """The path of one of its objects."""
@@ -86,78 +88,68 @@ def fence_epochs(store: ObjectStore, by: WriterIdentity) -> list[FencedEpoch]:
 
 def fence_epoch(store: ObjectStore, epoch: int, by: WriterIdentity) -> FencedEpoch:
     """End the log of one epoch; see :func:`fence_epochs`."""
-    known: dict[int, LogObject] = {}
-
-    def read(number: int) -> LogObject:
-        if number not in known:
-            path = object_path(by.ingester_id, epoch, number)
-            known[number] = decode_object(store.get(path), path)
-        return known[number]
-
+    place = (by.ingester_id, epoch)
     if store.exists(stopped_path(by.ingester_id, epoch)) is not None:
         # Its process has ended with all rows in files, perhaps before it had deleted its objects.
-        left = tuple(listed_numbers(store, by.ingester_id, epoch))
-        return FencedEpoch(by.ingester_id, epoch, (), left, (), 0, False)
+        return FencedEpoch(*place, behind=tuple(_listed(store, *place)))
+    read = _reader(store, *place)
     for _ in range(LOOKS):
-        numbers = listed_numbers(store, by.ingester_id, epoch)
         try:
-            found = judge(numbers, read)
+            found = judge(place, _listed(store, *place), read)
         except ObjectNotFound:
             continue  # its process, or another successor, has deleted objects meanwhile
-        if isinstance(found, Ended):
+        if isinstance(found, FencedEpoch):
             if found.missing is not None:
-                path = object_path(by.ingester_id, epoch, found.missing)
-                raise ObjectDamaged(path, 0, "a log object", "none")
-            return FencedEpoch(by.ingester_id, epoch, *found[:-1])
-        path = object_path(by.ingester_id, epoch, found)
+                raise ObjectDamaged(found.path(found.missing), 0, "a log object", "none")
+            return found
         note = ObjectNote(fenced_by=FencedBy(by.epoch, by.incarnation))
         identity = LogIdentity(by.ingester_id, by.incarnation, epoch)
         try:
-            store.create(path, encode_object(found, identity, (), note))
+            store.create(object_path(*place, found), encode_object(found, identity, (), note))
         except AlreadyExists:
-            known.pop(found, None)
+            read = _reader(store, *place)
     raise StoreUnavailable(
         f"{store.url}: the log objects of ingester {by.ingester_id!r}, epoch {epoch}, kept changing"
     )
 
 
-def look_at(store: ObjectStore, ingester_id: str, epoch: int) -> Ended | int:
+def look_at(store: ObjectStore, ingester_id: str, epoch: int) -> FencedEpoch | int:
     """How an epoch's log has ended, or the number at which a fence would end it. Read-only.
 
     Raises:
         ObjectDamaged, LogTooNew: an object cannot be read.
         ObjectNotFound: one was deleted meanwhile.
     """
+    place = (ingester_id, epoch)
+    return judge(place, _listed(store, *place), _reader(store, *place))
 
+
+def _reader(store: ObjectStore, ingester_id: str, epoch: int) -> Callable[[int], LogObject]:
+    """A function that returns an epoch's object by number, and reads each once."""
+
+    @cache
     def read(number: int) -> LogObject:
         path = object_path(ingester_id, epoch, number)
         return decode_object(store.get(path), path)
 
-    return judge(listed_numbers(store, ingester_id, epoch), cache(read))
+    return read
 
 
-def listed_numbers(store: ObjectStore, ingester_id: str, epoch: int) -> list[int]:
+def _listed(store: ObjectStore, ingester_id: str, epoch: int) -> list[int]:
     """The numbers of an epoch's objects, ascending."""
     names = (parse_object(info.path) for info in store.list(epoch_folder(ingester_id, epoch)))
     return sorted(name.number for name in names if name is not None)
 
 
-class Ended(NamedTuple):
-    """What a listing says about a log that has a fence."""
-
-    numbers: tuple[int, ...]
-    behind: tuple[int, ...]
-    disk_only: tuple[DiskOnly, ...]
-    last_seq: int
-    on_disk: bool
-    missing: int | None
-    """A number that must exist and does not."""
-
-
-def judge(numbers: list[int], read: Callable[[int], LogObject]) -> Ended | int:
+def judge(
+    place: tuple[str, int], numbers: list[int], read: Callable[[int], LogObject]
+) -> FencedEpoch | int:
     """The end of a log, or the number at which to create a fence. Pure, but for reading.
 
     Only the newest objects are read: later ones never call less acknowledged than earlier ones.
+
+    Args:
+        place: the ingester id and the epoch.
     """
     newest = next((n for n in reversed(numbers) if read(n).note.fenced_by is None), None)
     acknowledged = 0 if newest is None else read(newest).note.acknowledged
@@ -177,10 +169,10 @@ def judge(numbers: list[int], read: Callable[[int], LogObject]) -> Ended | int:
     missing = min(set(range(first, fence)) - set(data), default=None)
     behind = tuple(n for n in numbers if (n < kept_from or n > fence) and _is_data(n, read))
     if not data:
-        return Ended((), behind, (), 0, False, missing)
+        return FencedEpoch(*place, behind=behind, missing=missing)
     last_seq = max(read(n).last_seq for n in data if n == data[-1] or n > acknowledged)
     said = read(data[-1]).note
-    return Ended(data, behind, said.disk_only, last_seq, said.on_disk, missing)
+    return FencedEpoch(*place, data, behind, said.disk_only, last_seq, said.on_disk, missing)
 
 
 def _is_data(number: int, read: Callable[[int], LogObject]) -> bool:
@@ -189,7 +181,4 @@ def _is_data(number: int, read: Callable[[int], LogObject]) -> bool:
 
 def first_object_counts(store: ObjectStore, writer: WriterIdentity) -> int | None:
     """The newest epoch that was claimed after the writer's, or None if its first object counts."""
-    start_after = claim_path(writer.ingester_id, writer.epoch)
-    listed = store.list(claims_folder(writer.ingester_id), start_after)
-    newest = max((parse_claim(info.path) or 0 for info in listed), default=0)
-    return newest if newest > writer.epoch else None
+    return newest_epoch(store, writer.ingester_id, writer.epoch + 1) or None

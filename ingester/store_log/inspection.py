@@ -12,14 +12,13 @@ object there. A repair that crashed can be run again (tests/store_log/test_inspe
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
 import msgspec
 
-from ingester.store_log.fencing import Ended, judge
+from ingester.store_log.fencing import FencedEpoch, judge
 from persist.store import AlreadyExists, ObjectStore
 from wal import LogIdentity, LogTooNew, RecordKind
 from wal.format import (
@@ -72,20 +71,21 @@ class RepairedObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Epoch:
-    """The objects of an epoch: their contents without records, or what is wrong with them."""
+    """The objects of an epoch: their facts, and their contents without records or what is wrong."""
 
     def __init__(self, ingester_id: str, epoch: int) -> None:
         self._place = (ingester_id, epoch)
+        self.facts: list[ObjectFacts] = []
         self.good: dict[int, LogObject] = {}
         self.bad: dict[int, ObjectDamaged | LogTooNew] = {}
 
     def path(self, number: int) -> str:
         return object_path(*self._place, number)
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> FencedEpoch | None:
         """How its log ended; None if no fence is known."""
-        found = judge(sorted(self.good), self.good.__getitem__)
-        return found if isinstance(found, Ended) else None
+        found = judge(self._place, sorted(self.good), self.good.__getitem__)
+        return found if isinstance(found, FencedEpoch) else None
 
     def acknowledged_before(self, number: int) -> int:
         """The newest object that those before this one call acknowledged, at least."""
@@ -97,32 +97,23 @@ class _Epoch:
 
 def inspect_objects(store: ObjectStore, ingester_id: str) -> list[ObjectFacts]:
     """The facts of each log object, by epoch and number."""
-    facts: dict[int, list[ObjectFacts]] = defaultdict(list)
-    epochs: dict[int, _Epoch] = {}
-    for each, epoch in _read_all(store, ingester_id):
-        epochs[each.epoch] = epoch
-        facts[each.epoch].append(each)
     found = []
-    for number, of_epoch in facts.items():
-        ended = epochs[number].ended()
-        behind = set() if ended is None else set(ended.behind)
-        for each in of_epoch:
-            if each.state == "stored" and each.number in behind:
+    for epoch in _epochs(store, ingester_id):
+        ended = epoch.ended()
+        for each in epoch.facts:
+            if each.state == "stored" and ended is not None and each.number in ended.behind:
                 each = msgspec.structs.replace(each, state="behind the fence")
             found.append(each)
     return found
 
 
-def _read_all(store: ObjectStore, ingester_id: str) -> Iterator[tuple[ObjectFacts, _Epoch]]:
-    """The facts of each object, and its epoch as far as it has been read."""
-    epoch: _Epoch | None = None
-    last = -1
+def _epochs(store: ObjectStore, ingester_id: str) -> list[_Epoch]:
+    found: dict[int, _Epoch] = {}
     for info in store.list(object_folder(ingester_id)):
         name = parse_object(info.path)
         if name is None:
             continue
-        if epoch is None or name.epoch != last:
-            epoch, last = _Epoch(ingester_id, name.epoch), name.epoch
+        epoch = found.setdefault(name.epoch, _Epoch(ingester_id, name.epoch))
         facts = ObjectFacts(
             path=info.path, epoch=name.epoch, number=name.number, state="stored", bytes=info.bytes
         )
@@ -131,9 +122,10 @@ def _read_all(store: ObjectStore, ingester_id: str) -> Iterator[tuple[ObjectFact
         except (ObjectDamaged, LogTooNew) as exc:
             epoch.bad[name.number] = exc
             state: ObjectState = "newer" if isinstance(exc, LogTooNew) else "damaged"
-            yield msgspec.structs.replace(facts, state=state, problem=str(exc)), epoch
+            epoch.facts.append(msgspec.structs.replace(facts, state=state, problem=str(exc)))
             continue
-        yield (
+        epoch.good[name.number] = replace(content, records=())
+        epoch.facts.append(
             msgspec.structs.replace(
                 facts,
                 state="stored" if content.note.fenced_by is None else "fence",
@@ -141,20 +133,14 @@ def _read_all(store: ObjectStore, ingester_id: str) -> Iterator[tuple[ObjectFact
                 last_seq=content.last_seq,
                 operations=_operations(content),
                 acknowledged=content.note.acknowledged,
-            ),
-            epoch,
+            )
         )
-        epoch.good[name.number] = replace(content, records=())
+    return list(found.values())
 
 
 def _operations(content: LogObject) -> int:
     counts = (r.header.operations for r in content.records if r.header.kind == RecordKind.OPERATION)
     return sum(counts)
-
-
-def _epochs(store: ObjectStore, ingester_id: str) -> list[_Epoch]:
-    found = {facts.epoch: epoch for facts, epoch in _read_all(store, ingester_id)}
-    return list(found.values())
 
 
 def verify_objects(store: ObjectStore, ingester_id: str) -> list[LogFinding]:

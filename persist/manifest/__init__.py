@@ -72,6 +72,7 @@ from persist.manifest.actions import push_mark as push_mark
 from persist.manifest.claims import EpochClaim as EpochClaim
 from persist.manifest.claims import claim_epoch as claim_epoch
 from persist.manifest.claims import last_claim as last_claim
+from persist.manifest.claims import newest_epoch as newest_epoch
 from persist.manifest.claims import read_claim as read_claim
 from persist.manifest.claims import tell_stop as tell_stop
 from persist.manifest.committing import Proposal as Proposal

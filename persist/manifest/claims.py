@@ -50,13 +50,7 @@ def claim_epoch(
         StoreUnavailable: Try again; the next epoch may be one higher.
     """
     data = msgspec.json.encode(body)
-    epoch = max(at_least, 1)
-    folder = claims_folder(ingester_id)
-    start_after = claim_path(ingester_id, epoch - 1)
-    for info in store.list(folder, start_after):
-        claimed = parse_claim(info.path)
-        if claimed is not None:
-            epoch = max(epoch, claimed + 1)
+    epoch = max(at_least, 1, newest_epoch(store, ingester_id, at_least) + 1)
     while True:
         try:
             store.create(claim_path(ingester_id, epoch), data)
@@ -66,16 +60,24 @@ def claim_epoch(
             return epoch
 
 
+def newest_epoch(store: ObjectStore, ingester_id: str, at_least: int = 1) -> int:
+    """The newest claimed epoch of ``ingester_id`` from ``at_least`` on; 0 without one.
+
+    Raises:
+        StoreUnavailable: Try again.
+    """
+    start_after = claim_path(ingester_id, max(at_least, 1) - 1)
+    listed = store.list(claims_folder(ingester_id), start_after)
+    return max((parse_claim(info.path) or 0 for info in listed), default=0)
+
+
 def last_claim(store: ObjectStore, ingester_id: str, at_least: int = 1) -> EpochClaim | None:
     """The newest claim of ``ingester_id``; None if no epoch from ``at_least`` on was claimed.
 
     Raises:
         StoreUnavailable: Try again.
     """
-    epoch = 0
-    start_after = claim_path(ingester_id, max(at_least, 1) - 1)
-    for info in store.list(claims_folder(ingester_id), start_after):
-        epoch = max(epoch, parse_claim(info.path) or 0)
+    epoch = newest_epoch(store, ingester_id, at_least)
     return None if epoch == 0 else read_claim(store, ingester_id, epoch)
 
 
