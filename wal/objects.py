@@ -157,20 +157,28 @@ Control = tuple[int, Sequence["Buffer"]]
 
 
 class _Records:
-    """Places records one behind the other."""
+    """Places the records of an object one behind the other, after its note."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(
+        self, number: int, identity: LogIdentity, first_seq: int, note: ObjectNote
+    ) -> None:
         self._number = number
-        self.end = SEGMENT_HEADER_BYTES
-        self.count = 0
-        self.pieces: list[bytes | memoryview] = []
+        self._end = SEGMENT_HEADER_BYTES
+        self._count = 0
+        header = SegmentHeader(number, identity, first_seq)
+        self._pieces: list[bytes | memoryview] = [encode_segment_header(header)]
+        self.add(RecordKind.OBJECT, make_body([msgspec.msgpack.encode(note)]), first_seq)
 
     def add(self, kind: int, body: Body, seq: int, operations: int = 1) -> None:
-        header = RecordHeader(kind, body.length, seq, self.end, body.crc, operations)
-        self.pieces.append(encode_record_header(self._number, self.end, header))
-        self.pieces += body.pieces
-        self.end += record_bytes(body.length)
-        self.count += 1
+        header = RecordHeader(kind, body.length, seq, self._end, body.crc, operations)
+        self._pieces.append(encode_record_header(self._number, self._end, header))
+        self._pieces += body.pieces
+        self._end += record_bytes(body.length)
+        self._count += 1
+
+    def sealed(self, next_seq: int) -> bytes:
+        seal = encode_seal(self._number, self._end, self._count, next_seq)
+        return b"".join([*self._pieces, seal])
 
 
 def encode_object(
@@ -186,10 +194,8 @@ def encode_object(
         entries: those that the log has numbered, by rising sequence.
         controls: records to read before the entries.
     """
-    first_seq = entries[0].seq if entries else 1
-    last = entries[-1] if entries else None
-    records = _Records(number)
-    records.add(RecordKind.OBJECT, make_body([msgspec.msgpack.encode(note)]), first_seq)
+    next_seq = first_seq = entries[0].seq if entries else 1
+    records = _Records(number, identity, first_seq, note)
     for kind, parts in controls:
         records.add(kind, make_body(parts), first_seq)
     preambles = set[object]()
@@ -199,10 +205,8 @@ def encode_object(
                 preambles.add(preamble)
                 records.add(preamble.kind, preamble.body, entry.seq)
         records.add(entry.kind, entry.body, entry.seq, entry.operations)
-    next_seq = first_seq if last is None else last.seq + last.operations
-    seal = encode_seal(number, records.end, records.count, next_seq)
-    header = encode_segment_header(SegmentHeader(number, identity, first_seq))
-    return b"".join([header, *records.pieces, seal])
+        next_seq = entry.seq + entry.operations
+    return records.sealed(next_seq)
 
 
 def encode_records(
@@ -212,17 +216,13 @@ def encode_records(
     found: Sequence[tuple[RecordHeader, Buffer]],
 ) -> bytes:
     """The bytes of a log object with records of another one, which was damaged."""
-    first_seq = found[0][0].first_seq if found else 1
-    records = _Records(number)
-    records.add(RecordKind.OBJECT, make_body([msgspec.msgpack.encode(note)]), first_seq)
-    next_seq = first_seq
+    next_seq = first_seq = found[0][0].first_seq if found else 1
+    records = _Records(number, identity, first_seq, note)
     for header, payload in found:
         records.add(header.kind, make_body([payload]), header.first_seq, header.operations)
         if header.kind == RecordKind.OPERATION:
             next_seq = header.last_seq + 1
-    seal = encode_seal(number, records.end, records.count, next_seq)
-    start = encode_segment_header(SegmentHeader(number, identity, first_seq))
-    return b"".join([start, *records.pieces, seal])
+    return records.sealed(next_seq)
 
 
 class ObjectBytes:

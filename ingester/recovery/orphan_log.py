@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from persist.manifest import WriterIdentity
 from persist.store import ObjectStore, StoreRetry
 from wal import Disk, Record, RecordKind
 from wal.recovery import facts_of, refusal, survey
-from wal.replay import ReplayCursor
+from wal.replay import RecordSource, ReplayCursor
 
 
 class OrphanOperation(NamedTuple):
@@ -40,13 +40,6 @@ class OrphanSegment(NamedTuple):
     writer: WriterIdentity
 
 
-class Cursor(Protocol):
-    """The records of a log, oldest first."""
-
-    def next_chunk(self) -> list[Record] | None:
-        """Records of one segment, at least one; None at the end."""
-
-
 class OrphanLog:
     """The log of a daemon that does not run.
 
@@ -55,7 +48,9 @@ class OrphanLog:
         cursor: begins to read.
     """
 
-    def __init__(self, segments: Mapping[int, OrphanSegment], cursor: Callable[[], Cursor]) -> None:
+    def __init__(
+        self, segments: Mapping[int, OrphanSegment], cursor: Callable[[], RecordSource]
+    ) -> None:
         self._segments = segments
         self._cursor = cursor
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ingester.config.settings import Settings
 from ingester.observability.status import LostOperations, StoreLogStatus
 from ingester.store_log.cleaner import Cleaner
@@ -54,13 +56,13 @@ class StoreLogParts:
     def status(self) -> StoreLogStatus:
         """Return the state and the counts."""
         settings, cleaner = self.settings, self.cleaner
-        return StoreLogStatus(
+        return replace(
+            self.shipper.statistics(),
             ack=settings.default_ack,
             disk=settings.wal.disk == "on",
             objects=cleaner.objects,
             bytes=cleaner.nbytes,
             lost=self.lost,
-            **self.shipper.statistics()._asdict(),
         )
 
 

@@ -24,13 +24,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 import trio
 
 from ingester.errors import StoreUnreachable
-from ingester.observability.status import StoreLogState
+from ingester.observability.status import StoreLogState, StoreLogStatus
 from ingester.store_log.cleaner import KeptObject
 from ingester.store_log.creating import ObjectCreator
 from ingester.store_log.hooks import ShipHooks as ShipHooks
@@ -38,10 +37,7 @@ from ingester.store_log.hooks import ShipLimits as ShipLimits
 from persist.manifest import Fenced, WriterIdentity
 from persist.store import ObjectStore
 from wal import Entry, LogError, OutcomeUnknown, Route, RouteState
-from wal.objects import (
-    ObjectNote,
-    encode_object,
-)
+from wal.objects import ObjectNote, encode_object
 from wal.shipping import Waiting
 
 log = structlog.get_logger(__name__)
@@ -67,20 +63,6 @@ class _Flight:
     @property
     def entries(self) -> list[Entry]:
         return [entry for _, entry in self.items]
-
-
-class ShipperStatistics(NamedTuple):
-    """Counts of a shipper; see :class:`ingester.observability.status.StoreLogStatus`."""
-
-    state: StoreLogState
-    puts: int
-    put_bytes: int
-    put_s: float
-    in_flight: int
-    waiting_bytes: int
-    oldest_waiting_s: float | None
-    failed_puts: int
-    last_error: str | None
 
 
 class Shipper:
@@ -196,11 +178,8 @@ class Shipper:
     def refusal(self) -> StoreUnreachable:
         """The error of an operation for which there is no room."""
         waits_s = self.oldest_waiting_s or 0.0
-        last = (
-            ""
-            if self._creator.counts.last_error is None
-            else f"; last error: {self._creator.counts.last_error}"
-        )
+        error = self._creator.counts.last_error
+        last = "" if error is None else f"; last error: {error}"
         return StoreUnreachable(
             f"{self._waiting_bytes} bytes wait for the log in the store, the oldest for"
             f' {waits_s:.1f} s; nothing of this batch was kept{last}. Tables with ack = "disk" are'
@@ -209,11 +188,6 @@ class Shipper:
         )
 
     # Any thread
-
-    @property
-    def first_waiting_seq(self) -> int | None:
-        """The lowest sequence that is in the log and not applied yet."""
-        return min((entry.seq for _, entry in self._all()), default=None)
 
     @property
     def first_segment(self) -> int | None:
@@ -375,12 +349,12 @@ class Shipper:
         with self._lock:
             return sum(flight.nbytes for flight in self._flights)
 
-    def statistics(self) -> ShipperStatistics:
-        """Return the counts of this process."""
+    def statistics(self) -> StoreLogStatus:
+        """Return the state and counts of this process, without those of deletion."""
         with self._lock:
             in_flight = len(self._flights)
         counts = self._creator.counts
-        return ShipperStatistics(
+        return StoreLogStatus(
             state=self._state(),
             puts=counts.puts,
             put_bytes=counts.put_bytes,
