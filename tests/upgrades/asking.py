@@ -21,18 +21,33 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.drivers.daemon import Daemon
 from tests.drivers.syncing import KEEP, Source
-from tests.drivers.wire import Json, Table, act, delete, describe, http, persist, put, query
+from tests.drivers.wire import (
+    Json,
+    Table,
+    act,
+    delete,
+    describe,
+    http,
+    origin_of,
+    persist,
+    put,
+    query,
+)
 from tests.upgrades.fixture import tables_of
-from tests.upgrades.lives import checkpoints
+from tests.upgrades.lives import checkpoints, shipped
 from tests.upgrades.written import (
     CHECKED,
     COPIES,
     COPY,
+    DISKLESS,
     EVENTS,
     KEYED,
+    NO_DISK,
     PLAIN,
     PUSHED,
+    SHIP,
     STATION,
+    STORED,
     VERSIONS,
     changes,
     event_batch,
@@ -114,6 +129,52 @@ def of_an_adoption(command: Command, data: Path) -> Json:
         fl.connect(daemon.flight) as client,
     ):
         return {**answers, "read": of_the_daemon(client, tables_of(data / "store"))}
+
+
+def without_a_disk(data: Path) -> dict[str, Any]:
+    """The settings of the daemon ``NO_DISK``."""
+    return {**SETTINGS, "id": NO_DISK, "store": f"file://{data}/store", "wal__disk": "off"}
+
+
+def of_lost_disks(command: Command, data: Path) -> Json:
+    """What the log objects hold: both daemons start with empty folders; then one is adopted."""
+    store = f"file://{data}/store"
+    answers: Json = {
+        f"{name} {id}": told(command(["wal", name, "--from-store", id, *of, "--json"]), data)
+        for of in [("--store", store)]
+        for id in (SETTINGS["id"], NO_DISK)
+        for name in ("inspect", "verify")
+    }
+    lives = ((STORED, {**SETTINGS, "store": store}), (DISKLESS, without_a_disk(data)))
+    for table, settings in lives:
+        folder = data.with_name(f"empty-{settings['id']}")
+        with Daemon.start(folder, **settings) as daemon, fl.connect(daemon.flight) as client:
+            answers[settings["id"]] = of_shipped(client, table)
+            shipped(client, table, 5, 6)
+            daemon.kill()
+    adopt = ["wal", "adopt", "--from-store", NO_DISK, "--store", store, "--json"]
+    answers["reports"] = [told(command(adopt), data) for _ in range(2)]
+    with (
+        Daemon.start(
+            data.with_name("another"), **SETTINGS | {"id": "another", "store": store}
+        ) as daemon,
+        fl.connect(daemon.flight) as client,
+    ):
+        return {**answers, "read": of_shipped(client, DISKLESS)}
+
+
+def of_shipped(client: fl.FlightClient, table: Table) -> Json:
+    """The answers about a table that ``SHIP`` writes."""
+    states = act(client, "checkpoints", namespace=table[0], table=table[1])
+    return {
+        "all": rows(client, table),
+        "level": describe(client, table)["ack"],
+        "origin": origin_of(client, SHIP),
+        "checkpoints": [
+            {name: value for name, value in each.items() if name not in ("at", "durable")}
+            for each in states
+        ],
+    }
 
 
 def of_the_daemon(client: fl.FlightClient, tables: Sequence[Table]) -> Json:

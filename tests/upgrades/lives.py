@@ -15,7 +15,7 @@ import pyarrow.flight as fl
 from tests.drivers.daemon import Daemon
 from tests.drivers.syncing import KEEP, Source
 from tests.drivers.waiting import until
-from tests.drivers.wire import Json, act, create, delete, persist, put
+from tests.drivers.wire import Json, Table, act, create, delete, persist, put
 from tests.upgrades.written import (
     CHECKED,
     COPIES,
@@ -29,6 +29,7 @@ from tests.upgrades.written import (
     NANOS_SCHEMA,
     PLAIN,
     PUSHED,
+    SHIP,
     STATION,
     changes,
     event_batch,
@@ -139,6 +140,15 @@ def second_life(client: fl.FlightClient) -> None:
     checkpoints(client, 7, 7, shared=b"of the log")
     asked = {"namespace": CHECKED[0], "table": CHECKED[1], "partition": "without rows"}
     act(client, "checkpoint_put", state=text_of(b"given"), **asked)
+
+
+def shipped(client: fl.FlightClient, table: Table, first: int, last: int) -> None:
+    """Batches of the origin ``SHIP`` at level ``store``, each with its source's state."""
+    numbered = range(first, last + 1)
+    metadata = [{"sequence": number, "checkpoint": state_of(number)} for number in numbered]
+    batches = [plain_batch(10 * number, 10) for number in numbered]
+    answers = put(client, table, *batches, origin=SHIP, metadata=metadata)
+    assert {answer["ack"] for answer in answers} == {"store"}
 
 
 def sequences(client: fl.FlightClient, first: int, last: int) -> None:

@@ -5,8 +5,8 @@
 ``CHECKOUT`` is a folder with the release and its environment in ``.venv``; the default is this
 checkout. Its daemon writes, is killed, starts again, writes more and is killed once more; its
 Spark compacts, appends and pushes. Then it is started on copies of the result, and answers what
-the tests will ask. An existing fixture is replaced only with ``--again``, while its release is
-not published.
+the tests will ask. A daemon without a disk writes to the same store. An existing fixture is
+replaced only with ``--again``, while its release is not published.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.flight as fl
 
 from tests.drivers.daemon import ROOT, Daemon, Launch
 from tests.drivers.waiting import until
-from tests.drivers.wire import describe, query
+from tests.drivers.wire import create, describe, query
 from tests.upgrades import asking
 from tests.upgrades.fixture import Fixture
 from tests.upgrades.lives import (
@@ -34,8 +34,18 @@ from tests.upgrades.lives import (
     many_versions,
     second_life,
     sequences,
+    shipped,
 )
-from tests.upgrades.written import EXPIRED, KEYED, PLAIN, PUSHED, VERSIONS
+from tests.upgrades.written import (
+    DISKLESS,
+    EXPIRED,
+    KEYED,
+    PLAIN,
+    PLAIN_SCHEMA,
+    PUSHED,
+    STORED,
+    VERSIONS,
+)
 
 SPARK = """
 import sys
@@ -108,7 +118,8 @@ def make(fixture: Fixture, command: asking.Command, checkout: Path, python: Path
         write(data, command, checkout, python)
         fixture.pack(data)
         copies = [
-            fixture.unpacked(Path(scratch, name)) for name in ("looked-at", "started", "adopted")
+            fixture.unpacked(Path(scratch, name))
+            for name in ("looked-at", "started", "adopted", "lost")
         ]
         fixture.keep_answers(
             {
@@ -117,6 +128,7 @@ def make(fixture: Fixture, command: asking.Command, checkout: Path, python: Path
                 "store": asking.of_the_store(command, copies[0]),
                 "daemon": asking.of_a_life(copies[1]),
                 "adopted": asking.of_an_adoption(command, copies[2]),
+                "lost": asking.of_lost_disks(command, copies[3]),
             }
         )
     pack_client(fixture, checkout, python)
@@ -140,13 +152,20 @@ def write(data: Path, command: asking.Command, checkout: Path, python: Path) -> 
             until(lambda: describe(client, PUSHED)["table_version"] == counts, "the way back")
             many_versions(client, data)
             left_in_the_log(client)
+            create(client, STORED, PLAIN_SCHEMA, ack="store")
+            shipped(client, STORED, 1, 3)
         daemon.kill()
         with daemon.again() as again:
             with fl.connect(again.flight) as client:
                 second_life(client)
+                shipped(client, STORED, 3, 5)
                 assert describe(client, KEYED)["buffered"]["rows"] > 0
                 assert query(client, PUSHED, scope="buffered").num_rows == 3
             again.kill()
+    with Daemon.start(data.with_name("scratch"), **asking.without_a_disk(data)) as diskless:
+        with fl.connect(diskless.flight) as client:
+            shipped(client, DISKLESS, 1, 3)
+        diskless.kill()
 
 
 def clean_up(store: Path, command: asking.Command) -> None:

@@ -28,7 +28,7 @@ from tests.drivers.warm import warm
 from tests.drivers.wire import Json, Table, query
 from tests.upgrades import asking
 from tests.upgrades.fixture import Fixture, fixtures, tables_of
-from tests.upgrades.written import PLAIN
+from tests.upgrades.written import NO_DISK, PLAIN, PUSHED
 from wal import Disk, RecordKind
 from wal.format import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, segment_name
 from wal.recovery import FileSource, facts_of, survey
@@ -137,6 +137,8 @@ def as_then(found: Any, expected: Any, settled: bool) -> Any:
             assert (found["durable_sequence"] or 0) <= (found["memory_sequence"] or 0)
             if not settled or expected["durable_sequence"] is None:
                 then["durable_sequence"] = expected["durable_sequence"]
+        if "files_sequence" in kept and not settled:
+            then["files_sequence"] = expected["files_sequence"]
         return then
     if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
         return [as_then(*pair, settled) for pair in zip(found, expected, strict=True)]
@@ -162,7 +164,9 @@ def test_what_this_release_writes_is_in_its_fixture(tmp_path: Path) -> None:
     kinds = {each.__struct_config__.tag for each in (Add, *typing.get_args(OtherAction))}
     assert kinds - actions == NEVER_MADE
     records = set()
-    for path in data.joinpath("wal").glob("*.wal"):
+    objects = sorted(data.joinpath("store", "_log").rglob("*.wal"))
+    assert {path.parts[-3] for path in objects} == {asking.SETTINGS["id"], NO_DISK}
+    for path in (*data.joinpath("wal").glob("*.wal"), *objects):
         with FileSource(Disk(), path) as source:
             found = find_headers(source, int(path.stem), SEGMENT_HEADER_BYTES)
             records |= {each.header.kind for each in found}
@@ -197,25 +201,41 @@ def test_a_daemon_answers_the_same_and_the_same_again_after_it_wrote_on(
     assert asking.of_the_store(command, data)["verify"]["code"] == 0
 
 
-HELD_NOTHING = ("before-0.1.0", "0.1.0")
-"""Releases whose adoption did not hold keyed tables."""
+WITHOUT_LOG_OBJECTS = ("before-0.1.0", "0.1.0")
+"""Releases without the level ``store``. Their adoption did not hold keyed tables, and did not
+replace the log's last epoch in tables that only its earlier epochs had written to."""
+
+
+@pytest.mark.parametrize(
+    "fixture",
+    [each for each in fixtures() if each.release not in WITHOUT_LOG_OBJECTS],
+    ids=lambda each: str(each.release),
+    indirect=True,
+)
+def test_what_was_acknowledged_at_store_outlives_each_disk(data: Path, answers: Json) -> None:
+    check(asking.of_lost_disks(command, data), answers["lost"])
 
 
 def test_an_adoption_brings_the_same_rows_once(fixture: Fixture, data: Path, answers: Json) -> None:
     expected = answers["adopted"]
-    if fixture.release in HELD_NOTHING:
-        expected = held_then_let_go(expected)
+    if fixture.release in WITHOUT_LOG_OBJECTS:
+        expected = replaced_and_held(expected)
     check(asking.of_an_adoption(command, data), expected)
 
 
-def held_then_let_go(adopted: Json) -> Json:
-    """The answers, with one more version of keyed tables, as adoption holds and releases them."""
+def replaced_and_held(adopted: Json) -> Json:
+    """The answers, with one more version of tables whose writer is replaced, and of keyed ones."""
     tables = dict(adopted["read"])
     for name, answer in tables.items():
-        if isinstance(answer, dict) and answer.get("description", {}).get("primary_key"):
-            said, versions = answer["description"], answer["versions"]
-            more = said | {"manifest_version": said["manifest_version"] + 1}
-            tables[name] = answer | {"description": more, "versions": [*versions, versions[-1]]}
+        if not isinstance(answer, dict) or "description" not in answer:
+            continue
+        said, versions = answer["description"], answer["versions"]
+        if name in ("/".join(PLAIN), "/".join(PUSHED)):
+            versions = [*versions[:-1], versions[-2], versions[-1]]
+        elif said["primary_key"]:
+            versions = [*versions, versions[-1]]
+        more = said | {"manifest_version": len(versions)}
+        tables[name] = answer | {"description": more, "versions": versions}
     return adopted | {"read": tables}
 
 

@@ -34,6 +34,13 @@ VERSIONS = (1, 2, 3)
 """The table versions of ``PUSHED`` that are kept; the second is current."""
 EXPIRED: Table = ("new", "expired")
 """A table with a forgotten origin."""
+STORED: Table = ("new", "stored")
+"""At level ``store``; written by the origin ``SHIP`` with its source's state."""
+DISKLESS: Table = ("new", "diskless")
+"""The same, by the daemon ``NO_DISK``."""
+SHIP = "ship-4"
+NO_DISK = "without-a-disk"
+"""The id of a daemon with ``wal.disk = "off"``."""
 
 PLAIN_SCHEMA = pa.schema(
     {
