@@ -162,9 +162,17 @@ def test_a_daemon_without_a_disk_refuses_to_leave_a_log_behind(tmp_path: Path) -
             daemon.again(wal__disk="off").kill()
         assert error.value.code == 1
         assert "wal.disk" in error.value.stderr
-        assert f"{daemon.data_dir / 'wal'} has a log" in error.value.stderr
+        assert f"{daemon.data_dir / 'wal'} has a log with" in error.value.stderr
+        # The advice of the message: start with a log on disk, and stop cleanly.
         with daemon.again() as again:
             assert all_rows(again) == list(range(10))
+            assert again.terminate() == 0
+        with daemon.again(wal__disk="off") as diskless:
+            (answer,) = write(diskless, 10)
+            assert answer["ack"] == "store"
+            diskless.kill()
+            with daemon.again() as again:  # and back
+                assert all_rows(again) == list(range(20))
 
 
 def test_a_lost_log_without_log_objects_is_refused_and_nothing_else(tmp_path: Path) -> None:
