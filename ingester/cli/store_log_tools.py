@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from ingester.config.settings import Settings
 from ingester.config.sources import load
+from ingester.recovery.adopt import Adoption
 from ingester.recovery.adopt_store import adopt_from_store
 from ingester.store_log.inspection import inspect_objects, repair_objects, verify_objects
-from persist.manifest.paths import is_name
+from persist.manifest.paths import claims_folder, is_name
 from persist.store import ObjectStore, StoreError, StoreUnavailable, open_store
 from wal import LogError
 
@@ -77,11 +78,20 @@ class StoreLogTools:
         """End the log, commit its rows, and delete its objects."""
         settings = self._settings()
         target = settings.persist.target_file_bytes
-        run_adoption(
-            settings,
-            lambda store: adopt_from_store(self._ingester_id, store, target_file_bytes=target),
-            as_json,
-        )
+
+        def adopt(store: ObjectStore) -> Adoption:
+            self._check_known(store)
+            return adopt_from_store(self._ingester_id, store, target_file_bytes=target)
+
+        run_adoption(settings, adopt, as_json)
+
+    def _check_known(self, store: ObjectStore) -> None:
+        """Refuse an id that has never run on this store: a typing error, or another store."""
+        if next(iter(store.list(claims_folder(self._ingester_id))), None) is None:
+            raise CommandFailed(
+                f"store {store.url} knows no ingester {self._ingester_id!r}: check the id, and give"
+                " the store with --store URL or --config FILE"
+            )
 
     def _settings(self) -> Settings:
         return load(dict(self._flags), file=self._file).settings
@@ -89,7 +99,9 @@ class StoreLogTools:
     def _ask(self, call: Callable[[ObjectStore], T]) -> T:
         settings = self._settings()
         try:
-            return call(open_store(settings.store_url, **settings.store_options))
+            store = open_store(settings.store_url, **settings.store_options)
+            self._check_known(store)
+            return call(store)
         except StoreUnavailable as exc:
             raise CommandFailed(f"the object store does not answer: {exc}", REFUSED) from exc
         except (LogError, StoreError, ValueError) as exc:

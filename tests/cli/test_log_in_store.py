@@ -84,6 +84,13 @@ def test_a_damaged_object_is_named_with_the_command_that_helps(lost: Path) -> No
     assert rows_in_files(lost, TABLE, "i") == list(range(10)), "only the seal was lost"
 
 
+def test_an_id_that_never_ran_on_the_store_is_refused(lost: Path) -> None:
+    for command in ("inspect", "verify", "repair", "adopt"):
+        options = ("--from-store", "losd", "--store", store_url(lost))
+        refused = run_command("wal", command, *options, cwd=lost)
+        check_refused(refused, 1, f"store {store_url(lost)} knows no ingester 'losd'")
+
+
 def test_a_log_is_named_in_one_way(tmp_path: Path) -> None:
     for arguments in ((), (".", "--from-store", "x")):
         refused = run_command("wal", "adopt", *arguments, cwd=tmp_path)
