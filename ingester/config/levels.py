@@ -57,8 +57,8 @@ class AckLevels:
         level = self.level(key, own)
         if asked == "disk" and level == "store":
             raise BadRequest(
-                f"ack: 'disk' is less than table {key[0]}/{key[1]} has, which is 'store': a stream"
-                " may ask for more than its table's level, not for less"
+                f"ack: table {key[0]}/{key[1]} has level 'store'; a stream may ask for more than"
+                " its table's level, not for less"
             )
         return "store" in (asked, level)
 

@@ -160,11 +160,17 @@ def check_properties(have: TableDefinition, asked: TableDefinition, key: tuple[s
     """Raise :class:`BadRequest` if a table exists with other properties than those asked for."""
     for name in ("publish", "max_age_s", "ack"):
         there, wanted = getattr(have, name), getattr(asked, name)
-        if wanted is not None and wanted != there:
+        if wanted is None or wanted == there:
+            continue
+        if name == "ack":
+            own = "no ack of its own" if there is None else f"ack {there!r}"
             raise BadRequest(
-                f"table {key[0]}/{key[1]} exists with {name} {_json(there)}, asked for"
-                f" {_json(wanted)}"
+                f"table {key[0]}/{key[1]} exists and has {own}, not {wanted!r}; it is fixed at"
+                f' creation: change [tables."{key[0]}/{key[1]}"] ack in the daemon\'s settings'
             )
+        raise BadRequest(
+            f"table {key[0]}/{key[1]} exists with {name} {_json(there)}, asked for {_json(wanted)}"
+        )
 
 
 def _json(value: object) -> str:

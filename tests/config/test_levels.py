@@ -51,7 +51,7 @@ def test_a_stream_may_ask_for_more_than_its_table_and_not_for_less() -> None:
         False, False, True,
     ]  # fmt: skip
     assert levels.at_store(key, "store") and levels.at_store(key, "store", "store")
-    with pytest.raises(BadRequest, match="'disk' is less than table shop/orders has"):
+    with pytest.raises(BadRequest, match="table shop/orders has level 'store'"):
         levels.at_store(key, "store", "disk")
 
 
