@@ -237,9 +237,11 @@ def look(
     claim = last_claim(store, ingester_id, left.known_epoch)
     in_store = _is_in_store(store, ingester_id, claim)
     while claim is not None and claim.opens and claim.left_open and not in_store:
+        if claim.epoch <= left.known_epoch:
+            break  # this data directory knows what it left
         # It ended before it took anything: an earlier one may have left a log.
         at = claim.epoch - 1
-        claim = read_claim(store, ingester_id, at) if at > left.known_epoch else None
+        claim = read_claim(store, ingester_id, at) if at else None
         in_store = _is_in_store(store, ingester_id, claim)
     has_log = _any(store, object_folder(ingester_id))
     return left._replace(claim=claim, in_store=in_store, has_objects=has_log)

@@ -400,3 +400,21 @@ def test_an_epoch_that_ended_before_its_first_log_object_is_not_asked_for_a_log(
     claim_epoch(store, "pod-0", 1, claim_body(store, "i5", opens=True))
     with pytest.raises(LostLog, match="epoch 4"):
         judge(seen(), RecoverySettings())
+
+
+@pytest.mark.parametrize("known", [1, 2, 3])
+def test_a_start_that_was_killed_before_its_first_log_object_leaves_the_data_directory_usable(
+    tmp_path: Path, known: int
+) -> None:
+    """``known``: the last epoch whose log began in the data directory, object or not."""
+    store = LocalStore(tmp_path / "store")
+    mark = replace(MARK, store=ensure_mark(store).id, store_url=store.url, epoch=known)
+    for epoch in (1, 2, 3):
+        claim_epoch(store, "pod-0", 1, claim_body(store, f"i{epoch}", opens=True))
+    store.put(object_path("pod-0", 1, 1), b"x")
+    write_mark(tmp_path, replace(mark, incarnation=f"i{known}"))
+    found = look(tmp_path, "pod-0", store, NO_LOG)._replace(segments=1, logged_epoch=known)
+    judge(found, RecoverySettings())
+    assert not found.is_anew
+    with pytest.raises(LostLog):
+        judge(found._replace(in_store=False, segments=0, logged_epoch=0), RecoverySettings())
