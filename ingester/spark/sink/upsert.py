@@ -33,7 +33,7 @@ from ingester.client import (
     UnknownOutcome,
     Unreachable,
 )
-from ingester.client.sync_stream import SyncColumn, SyncContent, SyncStream
+from ingester.client.sync_stream import SyncAnswer, SyncColumn, SyncContent, SyncStream
 from ingester.spark.errors import WriteRefused
 from ingester.spark.options import SourceOptions
 from ingester.spark.read.columns import OPERATION
@@ -274,8 +274,7 @@ class UpsertSink:
         until, backoff = time.monotonic() + PATIENCE_S, Backoff(0.1, 5.0, Random())
         while True:
             try:
-                known = (stream.standing().memory_sequence or 0) >= commit.sequence
-                if known and not compare:
+                if self._has(stream.standing(), commit.sequence) and not compare:
                     return 0
                 compare = False  # what a later attempt finds may be of this one
                 if (rows := self._sent(stream, staging, paths, commit)) is not None:
@@ -293,6 +292,14 @@ class UpsertSink:
                 if time.monotonic() > until:
                     raise type(exc)(f"option endpoint: {exc}; tried for {PATIENCE_S:g} s") from exc
             time.sleep(backoff.next_s())
+
+    def _has(self, state: SyncAnswer, sequence: int) -> bool:
+        """Whether the daemon has a transaction at the level asked for.
+
+        After a restart it also has what only its disk has: this is sent again for the store.
+        """
+        known = state.memory_sequence if self._ack == "disk" else state.durable_sequence
+        return (known or 0) >= sequence
 
     def _sent(
         self, stream: SyncStream, staging: Staging, paths: Sequence[str], commit: _Commit
