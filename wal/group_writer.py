@@ -35,7 +35,7 @@ from wal.errors import LogError, LogFailed
 from wal.format import RecordKind
 from wal.group import LogGroup
 from wal.segments import SegmentSet
-from wal.shipping import NoShipping, Shipping
+from wal.shipping import Shipping
 
 Apply = Callable[[Sequence[Entry]], None]
 Soon = Callable[[Callable[[], None]], None]
@@ -248,13 +248,13 @@ class GroupWriter:
         self._on_loop = on_loop
         self._sync = sync
         self._make: Make = no_drafts
-        self._shipping: Shipping = NoShipping()
+        self._shipping: Shipping | None = None
         self._bell: SimpleQueue[bool] = SimpleQueue()
 
     def start(self, make: Make | None, shipping: Shipping | None) -> None:
         """Start the log's own thread; `make` makes entries of drafts."""
         self._make = make or self._make
-        self._shipping = shipping or self._shipping
+        self._shipping = shipping
         # A daemon thread: a sync that never returns must not keep the process from exiting.
         threading.Thread(target=self._run, name="wal-append", daemon=True).start()
 
@@ -313,25 +313,26 @@ class GroupWriter:
             self._applies.tell_now()
             return
         group.stored_ns = time.time_ns()
-        shipping = [entry for entry in group.entries if self._shipping.takes(entry)]
+        shipping = self._shipping
+        taken = [] if shipping is None else [one for one in group.entries if shipping.takes(one)]
         self._queue.written(group)
-        if shipping:
+        if shipping is not None and taken:
             # Before anything later is applied: a reader learns what is not applied yet.
-            for entry in shipping:
+            for entry in taken:
                 entry.shipped = True
                 if entry.kind == RecordKind.OPERATION:
                     for route in entry.routes:
                         route.wait(entry.seq)
             group.entries = [entry for entry in group.entries if not entry.shipped]
-            self._shipping.submit(shipping)
+            shipping.submit(taken)
         # Before any callback: a caller that is told finds the group on the queue.
         self._applies.add(group, None)
         for entry in group.entries:
             if entry.on_stored is not None:
                 entry.on_stored(entry)
         self._applies.tell_if_due(group)
-        if shipping:
-            self._shipping.announce()
+        if shipping is not None and taken:
+            shipping.announce()
 
     def shipped(self, group: LogGroup, error: LogError | None) -> None:
         """Queue entries that the store has, or that it may never have. Any thread, in order."""

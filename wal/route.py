@@ -60,6 +60,3 @@ class Route:
     def ships(self) -> bool:
         """Whether the table's entries wait for the store."""
         return self.state is not LOCAL
-
-    def __repr__(self) -> str:
-        return f"Route({self.name!r}, {self.state.value})"

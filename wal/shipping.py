@@ -27,19 +27,6 @@ class Shipping(Protocol):
         """Handle routes that have left LOCAL; entries before them are queued to be applied."""
 
 
-class NoShipping:
-    """A log whose entries are all durable in it."""
-
-    def takes(self, entry: Entry) -> bool:
-        return False
-
-    def submit(self, entries: Sequence[Entry]) -> None:
-        raise NotImplementedError
-
-    def announce(self) -> None:
-        raise NotImplementedError
-
-
 class Waiting:
     """Entries that wait for the store, and those that wait for their routes, with the times at
     which they came. Under the caller's lock.

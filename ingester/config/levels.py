@@ -17,7 +17,7 @@ from ingester.config.settings import Level, Settings
 from ingester.errors import BadRequest
 
 LEVELS: tuple[Level, ...] = ("disk", "store")
-"""All levels, by rising safety."""
+"""All levels, by rising safety: the index of an operation's is whether the store has it."""
 
 
 class AckLevels:

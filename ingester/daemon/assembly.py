@@ -107,12 +107,7 @@ class Found:
         """Return what was acknowledged on disks that are not here, as far as the store knows."""
         here = {segment.epoch for segment in self.recovered.segments}
         return [
-            LostOperations(
-                namespace=one.namespace,
-                table=one.table,
-                epoch=ended.epoch,
-                operations=one.operations,
-            )
+            ended.lost(one)
             for ended in self.ended
             # The disk of an epoch from then on is here, and its rows are in files.
             if ended.epoch not in here and ended.epoch < self.log_since

@@ -48,13 +48,13 @@ from ingester.observability.log_levels import LogLevels
 from ingester.observability.logs import RecentProblems, configure_logs
 from ingester.observability.tracing.collector import check_tracing
 from ingester.query.spill import empty_spill_folder
+from ingester.recovery.adopt_store import tell_lost
 from ingester.recovery.marks import note_epoch
 from ingester.recovery.replay import Replay, ReplayLimits
 from ingester.server.http.app import create_app
 from ingester.server.http.entrance import Entrance, own_names
 from ingester.server.http.server import HttpListener
 from ingester.store_log.reading import cursors
-from ingester.store_log.shipper import Shipper
 from persist.table import TableKey
 from wal import LogIdentity
 
@@ -193,9 +193,11 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
         await workers.start(shipper.run)
         make = write.coalescer().make
         await workers.start(runtime.wal.run, write.operation_log.apply, make, shipper)
-        if shipper.opens and not await _opened(stop.asked, shipper):
-            workers.cancel_scope.cancel()
-            return EXIT_DONE
+        if shipper.opens:
+            await _unless_stopped(stop.asked, shipper.opened.wait)
+            if not shipper.opened.is_set():
+                workers.cancel_scope.cancel()
+                return EXIT_DONE
         # Replayed segments may be done already: their rows are in files or another daemon's.
         await runtime.flush.log_truncation.truncate()
         workers.start_soon(drain.run)
@@ -214,16 +216,6 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
     # The Flight server is not shut down: that would wait for stalled clients.
     assert listener.url
     return code
-
-
-async def _opened(stop: trio.Event, shipper: Shipper) -> bool:
-    """Wait until the first log object counts; False if the daemon is to stop first."""
-
-    async def wait() -> bool:
-        await shipper.opened.wait()
-        return True
-
-    return await _unless_stopped(stop, wait) is not None
 
 
 async def _serve_http(
@@ -283,14 +275,7 @@ async def replay_log(runtime: Runtime) -> bool:
     )
     store_log = runtime.store_log
     shipped = cursors(runtime.store, store_log.to_read, recovered.segments, pa.allocate_buffer)
-    for lost in store_log.lost:
-        log.warning(
-            "operations lost with the disk",
-            table=f"{lost.namespace}/{lost.table}",
-            operations=lost.operations,
-            epoch=lost.epoch,
-            runbook="operations-lost",
-        )
+    tell_lost(store_log.lost)
     report = await replay.run(runtime.wal, truncation.note_replaying, shipped)
     runtime.metrics.replayed(report.operations)
     runtime.replication.service.note_interrupted(replay.interrupted)

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import structlog
+
 from ingester.observability.status import LostOperations
 from ingester.recovery.adopt import (
     AT_ONCE_BYTES,
@@ -39,6 +41,8 @@ from persist.manifest import Manifest, TableNotFound, TableState, WriterIdentity
 from persist.store import ObjectNotFound, ObjectStore, StoreUnavailable
 from persist.switching import load_current
 from wal.objects import parse_object
+
+log = structlog.get_logger(__name__)
 
 NEWEST = 1 << 62
 """Above all epochs."""
@@ -78,8 +82,8 @@ def _adopt_once(ingester_id: str, store: ObjectStore, limits: tuple[int, int]) -
     ended = patiently(partial(fence_epochs, store, successor))
     writers = writers_of(store, ended)
     identities = Identities(store, list(writers.values()), {ingester_id: successor})
-    log = store_log(store, ended, writers, ADOPTION_RETRY)
-    tables = adopt_log(log, store, identities, limits)
+    left = store_log(store, ended, writers, ADOPTION_RETRY)
+    tables = adopt_log(left, store, identities, limits)
     done = Adoption(
         directory=name,
         store=store.url,
@@ -158,15 +162,20 @@ def lost_operations(
             state = state_of(each.namespace, each.table)
             if state is not None and _last_applied(state, epoch) >= each.last_seq:
                 continue
-            found.append(
-                LostOperations(
-                    namespace=each.namespace,
-                    table=each.table,
-                    epoch=epoch.epoch,
-                    operations=each.operations,
-                )
-            )
+            found.append(epoch.lost(each))
     return found
+
+
+def tell_lost(lost: Iterable[LostOperations]) -> None:
+    """Log a warning for each table."""
+    for each in lost:
+        log.warning(
+            "operations lost with the disk",
+            table=f"{each.namespace}/{each.table}",
+            operations=each.operations,
+            epoch=each.epoch,
+            runbook="operations-lost",
+        )
 
 
 def _last_applied(state: TableState, epoch: FencedEpoch) -> int:

@@ -24,6 +24,7 @@ from ingester.dml.record import DamagedRecord
 from ingester.flush.file_writer import CannotEncode
 from ingester.observability.status import AdoptionState, AdoptionStatus
 from ingester.recovery.adopt import Adoption, CannotAdopt
+from ingester.recovery.adopt_store import tell_lost
 from ingester.recovery.left_sources import LeftLog, LeftSources, Shape
 from persist.manifest import ManifestError
 from persist.store import StoreError
@@ -129,14 +130,7 @@ class LeftLogs:
             self._fail(name, str(exc))
             return
         self._rows[name] = self._rows.get(name, 0) + sum(each.rows for each in done.tables)
-        for lost in done.lost:
-            log.warning(
-                "operations lost with the disk",
-                table=f"{lost.namespace}/{lost.table}",
-                operations=lost.operations,
-                epoch=lost.epoch,
-                runbook="operations-lost",
-            )
+        tell_lost(done.lost)
         if done.refused:
             refused = [f"{each.namespace}/{each.table}: {each.refused}" for each in done.refused]
             self._fail(name, "; ".join(refused), done)

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
+from ingester.observability.status import LostOperations
 from persist.manifest import WriterIdentity, newest_epoch
 from persist.manifest.paths import stopped_path
 from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, StoreUnavailable
@@ -67,6 +68,15 @@ class FencedEpoch(NamedTuple):
     def path(self, number: int) -> str:
         """The path of one of its objects."""
         return object_path(self.ingester_id, self.epoch, number)
+
+    def lost(self, what: DiskOnly) -> LostOperations:
+        """The report that its disk is lost with these operations."""
+        return LostOperations(
+            namespace=what.namespace,
+            table=what.table,
+            epoch=self.epoch,
+            operations=what.operations,
+        )
 
 
 def epochs_with_objects(store: ObjectStore, ingester_id: str, below: int) -> list[int]:

@@ -51,11 +51,6 @@ def heartbeat_path(ingester_id: str) -> str:
     return f"{object_folder(ingester_id)}heartbeat.json"
 
 
-def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
-    """The bytes of the object."""
-    return msgspec.json.encode(heartbeat)
-
-
 def decode_heartbeat(data: bytes) -> Heartbeat | None:
     """The heartbeat; None if it is of another version, which says nothing."""
     try:
@@ -117,6 +112,6 @@ class Heart:
             beat=self._beat,
         )
         path = heartbeat_path(self._writer.ingester_id)
-        put = partial(self._store.put, path, encode_heartbeat(heartbeat))
+        put = partial(self._store.put, path, msgspec.json.encode(heartbeat))
         await trio.to_thread.run_sync(put, abandon_on_cancel=True)
         self._rests = done.all_in_files

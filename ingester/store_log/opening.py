@@ -32,7 +32,7 @@ class Left(NamedTuple):
     """The epochs whose logs in the store have ended."""
     segments: Sequence[SegmentFacts]
     """These are in the log on disk."""
-    has_objects: bool = False
+    has_objects: bool
     """Whether log objects were there before this epoch was claimed."""
 
 
@@ -73,12 +73,7 @@ def open_store_log(
     left: Left,
     hooks: ShipHooks,
 ) -> StoreLogParts:
-    """Return the parts of an epoch that has shipped nothing.
-
-    Args:
-        left: what earlier epochs left behind.
-        hooks: ``acknowledged`` is replaced by the cleaner's.
-    """
+    """Return the parts of an epoch that has shipped nothing."""
     cleaner = Cleaner(store, writer.ingester_id, writer.epoch)
     objects = left_objects(left.ended, left.segments)
     behind = [(each.path(number), each.epoch) for each in left.ended for number in each.behind]

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from ingester.buffer import TableBuffer
-from ingester.config.levels import AckLevels
-from ingester.config.settings import Level
+from ingester.config.levels import LEVELS, AckLevels
 from ingester.dml.operation import Operation
 from ingester.errors import DiskFull, MemoryFull, Superseded
 from ingester.observability.metrics import Metrics
@@ -42,8 +41,6 @@ from wal import Draft, Entry, LogError, OrderedSession
 if TYPE_CHECKING:
     from ingester.observability.tracing.writes import WriteTrace
 
-_LEVEL: tuple[Level, Level] = ("disk", "store")
-"""The level of an acknowledgement, by whether the operation shipped."""
 Outcome = PutAnswer | BaseException
 Deliver = Callable[[list[Outcome]], None]
 """A callback that receives outcomes for the stream's own thread. Any thread; must not wait."""
@@ -348,7 +345,7 @@ class WriteStream:
             number: the batch's number in the entry.
             own: the batch's sequence of its origin.
         """
-        sequence, ack = entry.seq + number, _LEVEL[entry.shipped]
+        sequence, ack = entry.seq + number, LEVELS[entry.shipped]
         if self.origin is None:
             return PutAnswer(accepted=True, sequence=sequence, epoch=self._path.epoch, ack=ack)
         origin = self._path.origins.get(self.origin)
@@ -382,7 +379,7 @@ class WriteStream:
             durable_sequence=origin.durable_sequence,
             files_sequence=origin.files_sequence,
             first=origin.is_first_answer(),
-            ack=_LEVEL[shipped],
+            ack=LEVELS[shipped],
         )
 
 

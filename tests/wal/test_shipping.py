@@ -38,7 +38,7 @@ from wal import (
     Route,
     RouteState,
 )
-from wal.shipping import NoShipping, Waiting
+from wal.shipping import Waiting
 
 
 class ByHand:
@@ -414,11 +414,3 @@ def test_an_object_takes_at_least_one_entry_and_at_most_its_bytes() -> None:
     assert waiting.ready_bytes == 2 * size
     assert [entry for _, entry in waiting.take(100 * size)] == entries[3:]
     assert (waiting.take(1), waiting.ready_bytes) == ([], 0)
-
-
-def test_a_log_without_shipping_takes_nothing() -> None:
-    shipping = NoShipping()
-    assert not shipping.takes(for_store(b"x"))
-    for call in (shipping.announce, partial(shipping.submit, [])):
-        with pytest.raises(NotImplementedError):
-            call()
