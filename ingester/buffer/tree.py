@@ -233,11 +233,10 @@ class BufferTree:
                 handle.note_traces(operation.traces)
         self.live_partitions += len(table.partitions) - open_before
         table.rows += operation.rows
-        if not operation.in_store:
-            table.on_disk_only += operation.operations
         table.newest = (operation.epoch, operation.last_seq)
         self.applied_seq = max(self.applied_seq, operation.last_seq)
         if not operation.in_store:
+            table.on_disk_only += operation.operations
             self._local_seq = max(self._local_seq, operation.last_seq)
         table.route.applied(operation.last_seq)
         tenure = self._note_sequences(table, operation, holders)

@@ -19,8 +19,7 @@ from functools import partial
 import trio
 
 from ingester.observability.logs import store_away
-from ingester.store_log.fencing import first_object_counts
-from persist.manifest import Fenced, WriterIdentity
+from persist.manifest import Fenced, WriterIdentity, newest_epoch
 from persist.store import AlreadyExists, ObjectStore, StoreError, StoreRetry, retry_async
 from wal import LogError, LogIdentity
 from wal.objects import FencedBy, decode_object, object_path
@@ -90,8 +89,8 @@ class ObjectCreator:
                 raise self._fenced_by(_maker(found, path)) from None
 
     def _check_first(self) -> None:
-        newest = first_object_counts(self._store, self._writer)
-        if newest is not None:
+        writer = self._writer
+        if newest := newest_epoch(self._store, writer.ingester_id, writer.epoch + 1):
             raise self._fenced_by(FencedBy(newest, "unknown"))
 
     def _fenced_by(self, by: FencedBy | None) -> Fenced:

@@ -14,8 +14,8 @@ acknowledged object calls acknowledged, and keeps that object: a fence at such a
 count. Fences are never deleted: the process may wake up at any time.
 
 An epoch without objects needs no fence. Its process counts its first object, which has no
-operations, only if it finds no claim of a later epoch afterwards (`first_object_counts`). No clock
-decides anything (tests/store_log/test_fencing.py). Blocks.
+operations, only if it finds no claim of a later epoch afterwards (`ingester.store_log.creating`).
+No clock decides anything (tests/store_log/test_fencing.py). Blocks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import cache
 from typing import NamedTuple
 
 from ingester.observability.status import LostOperations
-from persist.manifest import WriterIdentity, newest_epoch
+from persist.manifest import WriterIdentity
 from persist.manifest.paths import stopped_path
 from persist.store import AlreadyExists, ObjectNotFound, ObjectStore, StoreUnavailable
 from wal.format import LogIdentity
@@ -187,8 +187,3 @@ def judge(
 
 def _is_data(number: int, read: Callable[[int], LogObject]) -> bool:
     return read(number).note.fenced_by is None
-
-
-def first_object_counts(store: ObjectStore, writer: WriterIdentity) -> int | None:
-    """The newest epoch that was claimed after the writer's, or None if its first object counts."""
-    return newest_epoch(store, writer.ingester_id, writer.epoch + 1) or None

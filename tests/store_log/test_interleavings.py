@@ -13,8 +13,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from ingester.store_log.fencing import FencedEpoch, fence_epochs, first_object_counts
-from persist.manifest import WriterIdentity, claim_epoch
+from ingester.store_log.fencing import FencedEpoch, fence_epochs
+from persist.manifest import WriterIdentity, claim_epoch, newest_epoch
 from persist.store import AlreadyExists, ObjectStore
 from tests.drivers.memory_store import MemoryStore
 from tests.store_log.interleaving import Process
@@ -95,7 +95,7 @@ class OldProcess:
 
     def counts(self) -> bool:
         """Whether the first object counts."""
-        return first_object_counts(self.store, writer(1)) is None
+        return not newest_epoch(self.store, ID, 2)
 
     def flush(self) -> None:
         """Put all acknowledged rows into files; a replaced process cannot commit them."""
