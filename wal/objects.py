@@ -97,8 +97,8 @@ class ObjectNote(msgspec.Struct, frozen=True, kw_only=True):
     """What a log object says about its epoch.
 
     `acknowledged` is the number of the newest object that had been acknowledged with all before it.
-    `kept_from` is the oldest object that was not deleted then. `on_disk`: the operations were
-    synced to the log's disk before the object was made.
+    `kept_from` is the oldest object that was needed then; earlier ones may be missing. `on_disk`:
+    the operations were synced to the log's disk before the object was made.
     """
 
     acknowledged: int = 0

@@ -4,14 +4,16 @@
                                 └─▶ deleted, oldest first, by rising number in each epoch
 
 Of the running epoch the newest acknowledged object is kept, and with it everything above the number
-that it calls acknowledged (`ingester.store_log.fencing` says why). What a crash leaves here is
-deleted by the next start, which replays it first. Fences are never deleted.
+that it calls acknowledged (`ingester.store_log.fencing` says why). Below the number from which it
+says that objects are kept, they are deleted together: a busy daemon makes several at a time. What a
+crash leaves here is deleted by the next start, which replays it first. Fences are never deleted.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import structlog
@@ -24,6 +26,8 @@ from wal.objects import object_path
 log = structlog.get_logger(__name__)
 
 RETRY_S = 10.0
+TOGETHER = 100
+"""At most this many deletions hold up a stop."""
 
 
 class KeptObject(NamedTuple):
@@ -35,6 +39,8 @@ class KeptObject(NamedTuple):
     segment: int
     """The newest segment of the log that has one of its operations."""
     nbytes: int
+    kept_from: int = 0
+    """The oldest object that it calls kept. No start asks for an earlier one."""
 
 
 class CleaningProgress(NamedTuple):
@@ -73,8 +79,11 @@ class Cleaner:
 
     @property
     def kept_from(self) -> int:
-        """The number of the running epoch's oldest object; 0 without one."""
-        return self._kept[0].number if self._kept else 0
+        """The number of the running epoch's oldest object with rows that are in no file, or of its
+        newest one; 0 without one. It never falls.
+        """
+        needed = (each.number for each in self._kept if each.segment >= self._keep_from)
+        return next(needed, self._newest)
 
     @property
     def nbytes(self) -> int:
@@ -130,9 +139,11 @@ class Cleaner:
             for each in [each for each in self._left if each.kept_for < self._keep_from]:
                 await self._delete(each.path)
                 self._left.remove(each)
+            await self._delete_known()
             while self._kept and self._may_go(self._kept[0]):
                 await self._delete(self._path(self._kept[0]))
                 self._kept.popleft()
+                await self._delete_known()  # objects made meanwhile may call less kept
 
     async def clean_up(self) -> None:
         """Delete every object of the running epoch. It must be recorded as stopped: then a start
@@ -145,6 +156,17 @@ class Cleaner:
             paths = [self._path(each) for each in self._kept]
             await trio.to_thread.run_sync(delete_all, self._store, paths, abandon_on_cancel=True)
             self._kept.clear()
+
+    async def _delete_known(self) -> None:
+        """Delete what the newest object does not call kept, in any order."""
+        # Invariant: later objects call no earlier one kept, so a start misses none of these.
+        while known := [
+            each for each in islice(self._kept, TOGETHER) if each.number < self._kept[-1].kept_from
+        ]:
+            paths = [self._path(each) for each in known]
+            await trio.to_thread.run_sync(delete_all, self._store, paths)
+            for _ in known:
+                self._kept.popleft()
 
     def _path(self, kept: KeptObject) -> str:
         return object_path(self._ingester_id, self._epoch, kept.number)

@@ -42,7 +42,7 @@ class ShipHooks:
     acknowledged: Callable[[KeptObject], None]
     """Receives each acknowledged object."""
     kept_from: Callable[[], int] = lambda: 0
-    """Returns the number of the oldest object that is not deleted."""
+    """Returns the number of the oldest object that must be kept."""
     controls: Callable[[], Sequence[Control]] = lambda: ()
     """Returns the records that the first object begins with."""
     disk_only: Callable[[], tuple[DiskOnly, ...]] = lambda: ()

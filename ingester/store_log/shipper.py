@@ -57,6 +57,8 @@ class _Flight:
     items: list[tuple[float, Entry]]
     acknowledged: int
     """The newest acknowledged object when it was begun."""
+    kept_from: int
+    """The oldest object that was kept when it was begun: never below that of earlier flights."""
     nbytes: int = 0
     done: bool = False
 
@@ -266,7 +268,8 @@ class Shipper:
             items = [] if opens else self._waiting.take(self._limits.max_bytes)
             # A log object's sequences rise; held entries have lower ones.
             items.sort(key=lambda item: item[1].seq)
-            flight = _Flight(self._next_number, items, self._acknowledged)
+            kept_from = self._hooks.kept_from()
+            flight = _Flight(self._next_number, items, self._acknowledged, kept_from)
             self._flights.append(flight)
         self._next_number += 1
         if not opens:
@@ -278,7 +281,7 @@ class Shipper:
         controls = self._hooks.controls() if flight.number == 1 else ()
         note = ObjectNote(
             acknowledged=flight.acknowledged,
-            kept_from=self._hooks.kept_from(),
+            kept_from=flight.kept_from,
             on_disk=self._limits.on_disk,
             disk_only=self._hooks.disk_only(),
         )
@@ -320,8 +323,9 @@ class Shipper:
             self._room.notify_all()
         self._acknowledged = flight.number
         segment = max((entry.segment for entry in entries), default=self._hooks.open_segment())
-        kept = KeptObject(flight.number, flight.acknowledged, segment, flight.nbytes)
-        self._hooks.acknowledged(kept)
+        self._hooks.acknowledged(
+            KeptObject(flight.number, flight.acknowledged, segment, flight.nbytes, flight.kept_from)
+        )
 
     async def _end(self, fence: Fenced) -> None:
         """Another process has taken over: nothing more is acknowledged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 import pytest
@@ -99,6 +100,32 @@ def test_the_newest_object_and_those_that_it_does_not_prove_are_kept() -> None:
     cleaner.note_acknowledged(KeptObject(5, 3, 1, 10))
     clean(cleaner, 99)
     assert numbers(store) == [4, 5]
+
+
+def test_what_the_newest_object_does_not_call_kept_goes_together_and_what_it_does_in_order() -> (
+    None
+):
+    """A daemon that makes eight objects at a time would not keep up with one deletion at a time."""
+
+    class InPairs(MemoryStore):
+        """Answers a deletion only beside another one."""
+
+        both = threading.Barrier(2)
+
+        def delete(self, path: str) -> None:
+            self.both.wait(10)
+            super().delete(path)
+
+    store = InPairs()
+    cleaner = cleaner_of(store, *kept(*((n, n - 1, 1) for n in range(1, 9)), (9, 8, 2)))
+    cleaner.keep_from(2)
+    assert cleaner.kept_from == 9
+    store.put(path(10), b"x")
+    cleaner.note_acknowledged(KeptObject(10, 9, 2, 10, kept_from=9))
+    trio.run(cleaner.clean)
+    assert numbers(store) == [9, 10]
+    cleaner.keep_from(3)
+    assert cleaner.kept_from == 10, "the newest one is kept"
 
 
 def test_all_objects_go_when_the_epoch_has_ended() -> None:
