@@ -238,7 +238,9 @@ class TlsSettings(_Section, frozen=True, kw_only=True):
 class WalStoreSettings(_Section, frozen=True, kw_only=True):
     """The log in the object store, of what is acknowledged at the level ``store``."""
 
-    interval: Annotated[float, _seconds(0.001, 60)] = 0.1
+    # More than this, and a batch that only waits looks like a store that does not answer: to the
+    # alarm after 10 s, to clients after 30 s.
+    interval: Annotated[float, _seconds(0.001, 5)] = 0.1
     """Shortest time between two log objects. A batch at the level ``store`` waits up to this
     long before it is sent to the store."""
     max_bytes: Annotated[int, _bytes(KiB, 256 * MiB)] = 8 * MiB
