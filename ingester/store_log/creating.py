@@ -60,7 +60,7 @@ class ObjectCreator:
         self.counts.puts += 1
         self.counts.put_bytes += len(data)
         if number == 1:
-            await self._until_answered(self._check_first)
+            await self._until_answered(self.check_epoch)
 
     async def _until_answered(self, request: Callable[[], None]) -> None:
         counts = self.counts
@@ -88,7 +88,8 @@ class ObjectCreator:
             if found != data:  # otherwise only the answer to an earlier request was lost
                 raise self._fenced_by(_maker(found, path)) from None
 
-    def _check_first(self) -> None:
+    def check_epoch(self) -> None:
+        """Raise :class:`Fenced` if a later epoch was claimed. Blocks."""
         writer = self._writer
         if newest := newest_epoch(self._store, writer.ingester_id, writer.epoch + 1):
             raise self._fenced_by(FencedBy(newest, "unknown"))

@@ -10,6 +10,9 @@ An object is begun when operations are ready and the last one was begun ``interv
 operations wait in bounded memory, and others are refused. The first object of an epoch has no
 operations (`ingester.store_log.creating`).
 
+A process that creates objects without a pause may be faster than the fence of its successor. So it
+looks for a later claim now and then, and ends when there is one.
+
 ``submit`` and ``takes`` run in the thread that writes the log, ``wait_for_room`` in writers'
 threads; everything else on the loop.
 """
@@ -35,7 +38,7 @@ from ingester.store_log.creating import ObjectCreator
 from ingester.store_log.hooks import ShipHooks as ShipHooks
 from ingester.store_log.hooks import ShipLimits as ShipLimits
 from persist.manifest import Fenced, WriterIdentity
-from persist.store import ObjectStore
+from persist.store import ObjectStore, StoreError
 from wal import Entry, LogError, OutcomeUnknown, Route, RouteState
 from wal.objects import ObjectNote, encode_object
 from wal.shipping import Waiting
@@ -47,6 +50,8 @@ IN_FLIGHT = 8
 ROOM_S = 10.0
 """How long a writer waits for room before it is refused."""
 ROOM_RETRY_S = 1.0
+LOOK_S = 5.0
+"""The interval of looks for a later claim, as long as objects are begun."""
 
 
 @dataclass(slots=True, eq=False)
@@ -215,6 +220,7 @@ class Shipper:
         try:
             async with trio.open_nursery() as nursery:
                 task_status.started()
+                nursery.start_soon(self._look_for_claims)
                 if self.opens:
                     await self._begin(nursery)
                 while True:
@@ -326,6 +332,18 @@ class Shipper:
         self._hooks.acknowledged(
             KeptObject(flight.number, flight.acknowledged, segment, flight.nbytes, flight.kept_from)
         )
+
+    async def _look_for_claims(self) -> None:
+        while self._failure is None:
+            looked_at = self._next_number
+            await trio.sleep(LOOK_S)
+            if self._next_number > looked_at:
+                look = self._creator.check_epoch
+                try:
+                    with suppress(StoreError):  # until the next look
+                        await trio.to_thread.run_sync(look, abandon_on_cancel=True)
+                except Fenced as fence:
+                    await self._end(fence)
 
     async def _end(self, fence: Fenced) -> None:
         """Another process has taken over: nothing more is acknowledged."""

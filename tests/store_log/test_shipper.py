@@ -13,7 +13,7 @@ import trio.testing
 from ingester.errors import StoreUnreachable
 from ingester.store_log.cleaner import KeptObject
 from ingester.store_log.fencing import fence_epoch
-from ingester.store_log.shipper import IN_FLIGHT, ShipLimits
+from ingester.store_log.shipper import IN_FLIGHT, LOOK_S, ShipLimits
 from persist.manifest import WriterIdentity, claim_epoch
 from tests.store_log.driving import AT_ONCE, WRITER, Ship, shipping
 from tests.store_log.held_store import EPOCH, ID, HeldStore
@@ -291,6 +291,25 @@ async def test_a_fence_answers_all_that_waits_with_an_unknown_outcome() -> None:
         await trio.testing.wait_all_tasks_blocked(0.01)
         assert [kept.number for kept in ship.acknowledged] == [1, 2]
     assert len(ship.fences) == 1
+
+
+@at_set_times
+async def test_a_process_that_is_faster_than_its_fence_ends_by_the_claim(
+    clock: trio.testing.MockClock,
+) -> None:
+    store = HeldStore()
+    async with shipping(store, ShipLimits(interval_s=0.0)) as ship:
+        await ship.write_one()
+        assert claim_epoch(store, ID, EPOCH + 1, {}) == EPOCH + 1
+        await ship.write_one()  # it creates the next object before its successor can
+        assert not ship.fences
+        clock.jump(LOOK_S)
+        await ship.until(lambda: bool(ship.fences))
+        assert [fence.by_epoch for fence in ship.fences] == [EPOCH + 1]
+        ship.write(late := ship.entry())
+        await ship.until(lambda: late in ship.answers)
+        assert isinstance(ship.answers[late], OutcomeUnknown)
+        assert len(store.objects()) == 3
 
 
 @in_trio
