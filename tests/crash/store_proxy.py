@@ -31,7 +31,7 @@ PROFILES: dict[str, Odds] = {
     "lost": {"lost": 0.4},
     "denied": {"denied": 0.5},
     "false": {"false": 0.4},
-    "far": {"503": 0.02, "lost": 0.03},
+    "far": {"503": 0.005, "lost": 0.01},
     "all": {"500": 0.07, "503": 0.07, "silent": 0.03, "lost": 0.07, "denied": 0.07, "false": 0.07},
 }
 """By profile: the probability of each fault of a request."""

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.drivers.daemon import Launch
-from tests.lost_machine.campaign import Extent, Report
+from tests.lost_machine.report import Extent, Report
 from tests.lost_machine.run import run
 
 PLACES = "file,s3,file,s3"
@@ -29,7 +29,7 @@ def main() -> int:
     options = _options()
     Launch.warm = True
     folder = Path(tempfile.mkdtemp(prefix="lost-machine-", dir=options.folder))
-    extent = Extent(options.seed, options.losses)
+    extent = Extent(options.seed, options.losses, spark=not options.without_spark)
     print(f"seed {extent.seed}: at least {extent.losses} losses", flush=True)
     began = time.monotonic()
 
@@ -69,13 +69,13 @@ class _quiet:
 def table_of(report: Report, extent: Extent, seconds: float) -> Table:
     """Return a table of the results."""
     table = Table(title=f"lost machines, seed {extent.seed}", show_header=False)
-    restarts, adoptions = report.restarts_s or [0.0], report.adoptions_s or [0.0]
     for name, value in (
         ("lost machines", f"{report.lost} ({_numbers(report.losses)})"),
         ("processes", _numbers(report.counts)),
         ("refusals", _numbers(report.refusals)),
-        ("start to ready", f"median {median(restarts):.2f} s, longest {max(restarts):.2f} s"),
-        ("adoption", f"median {median(adoptions):.2f} s, longest {max(adoptions):.2f} s"),
+        ("start to ready", _times(report.restarts_s)),
+        ("adoption", _times(report.adoptions_s)),
+        ("adoption by daemons", _times(report.waits_s)),
         ("reads tried again", _numbers(report.reads_again)),
         ("rows acknowledged", f"{report.acknowledged_rows:,} at store"),
         ("checks", f"{report.findings.checks} tables read, {report.findings.rows:,} rows"),
@@ -88,6 +88,12 @@ def table_of(report: Report, extent: Extent, seconds: float) -> Table:
     return table
 
 
+def _times(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return "-"
+    return f"{len(seconds)}, median {median(seconds):.2f} s, longest {max(seconds):.2f} s"
+
+
 def _numbers(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{kind} {number}" for kind, number in sorted(counts.items())) or "-"
 
@@ -97,6 +103,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     parser.add_argument("--losses", type=int, default=100, help="at least this many (default 100)")
     parser.add_argument("--places", default=PLACES, help=f"one after the other (default {PLACES})")
+    parser.add_argument("--without-spark", action="store_true", help="needs half the time")
     parser.add_argument("--folder", help="where the evidence is kept")
     parser.add_argument("--verbose", action="store_true", help="tell each loss")
     return parser.parse_args()

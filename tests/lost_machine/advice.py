@@ -1,19 +1,38 @@
-"""Judges whether each refusal says what to do: its code, and when to retry."""
+"""Judges whether each refusal says what to do: its code, and when to retry. `ask` obeys."""
 
 from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as fl
 
+from tests.crash.reading import call
+
 RETRYABLE = {"memory", "saturated", "disk_full", "limit", "store"}
 """Refusals that end by themselves: they say when to try again."""
 OTHER = {"stopping", "fenced", "timeout", "superseded", "owner", "stale"}
 """Refusals whose code alone says what to do: reconnect, reopen, or write elsewhere."""
+
+
+WITHIN_S = 60.0
+
+
+def ask(endpoint: str, action: str, **body: Any) -> list[dict[str, Any]]:
+    """Return the answers of an action, which is repeated as long as the refusal says so."""
+    give_up_at = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            return call(endpoint, action, **body)
+        except fl.FlightError as exc:
+            told = json.loads(exc.extra_info or b"{}")
+            if told.get("code") not in RETRYABLE or time.monotonic() > give_up_at:
+                raise
+            time.sleep(told["retry_after_s"])
 
 
 class Advice:

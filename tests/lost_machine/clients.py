@@ -4,9 +4,10 @@
                        unanswered batches again, without one it sends each batch once
     SyncTransactions   transactions of several messages; an unanswered one is sent again
     SparkWriter        Spark's sink, one write after another, each under its own version
-    DiskWriter         acknowledged at level ``disk``: may be lost with its machine
+    DiskWriter         one origin, two tables: one at ``disk``, whose rows may be lost with their
+                       machine, one at ``store``
 
-All but the last note what was acknowledged in a ledger, whose rows must then be there for ever.
+What was acknowledged at ``store`` is in ledgers, whose rows must then be there for ever.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from tests.lost_machine.homes import Homes
 from tests.lost_machine.spark_process import SparkProcess
 
 SYNCED, BY_SPARK, AT_DISK = "synced", "by_spark", "at_disk"
+STORED = "plain"
+"""The table at the level ``store`` of the writer that has one at each level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ class Surroundings:
     homes: Homes
     advice: Advice
     stop: threading.Event
-    ack: str | None
-    """The level that clients ask for; ``None`` for a daemon without levels."""
+    ack: str
+    """The level that clients ask for."""
     rows_per_s: float
     """Of one client."""
 
@@ -98,7 +101,7 @@ class RoamingWriter(Writer):
 
     def _check_answer(self, table: str, batch: Batch, answer: dict[str, Any]) -> None:
         super()._check_answer(table, batch, answer)
-        if self._around.ack is not None and answer.get("ack") != self._around.ack:
+        if answer.get("ack") != self._around.ack:
             self.complain(f"{table}: {self._around.ack} was asked for, the answer is {answer}")
 
 
@@ -173,7 +176,7 @@ class SyncTransactions:
                 self._around.stop.wait(min(0.3, answer.get("retry_after_s", 0.1)))
                 return False
         level = self._around.ack
-        if level is not None and answer.get("ack") != level:
+        if answer.get("ack") != level:
             self._note.complaint(f"{SYNCED}: {level} was asked for, the answer is {answer}")
         return True
 
@@ -186,8 +189,8 @@ class SyncTransactions:
         self, client: fl.FlightClient, columns: list[Json], batch: pa.RecordBatch, **fields: object
     ) -> Json:
         about = {"namespace": NAMESPACE, "table": SYNCED, "origin": self.name, "columns": columns}
-        level = {} if self._around.ack is None else {"ack": self._around.ack}
-        return syncing.call(client, {**about, **level, **fields}, batch, timeout_s=CLIENT_TIMEOUT_S)
+        about["ack"] = self._around.ack
+        return syncing.call(client, {**about, **fields}, batch, timeout_s=CLIENT_TIMEOUT_S)
 
 
 KEY = ("host", "time", "writer")
@@ -240,8 +243,8 @@ class SparkWriter:
             start, version = start + batch.count, version + 1
 
     def _append(self, batch: Batch) -> str | None:
-        level = {} if self._around.ack is None else {"ack": self._around.ack}
-        options = {"txn_app_id": self.name, "txn_version": str(batch.sequence), **level}
+        options = {"txn_app_id": self.name, "txn_version": str(batch.sequence)}
+        options["ack"] = self._around.ack
         return self._spark.append(
             BY_SPARK, (self._number, batch.start, batch.count), self._endpoint, options
         )
@@ -260,22 +263,31 @@ class AtDisk:
 
 
 class DiskWriter:
-    """Batches at the level ``disk``, each sent once."""
+    """One origin with two tables: batches at the level ``disk``, and others at ``store``.
+
+    Each is sent once. Those at ``store`` are in a ledger.
+    """
 
     def __init__(self, number: int, home: int, random: Random, around: Surroundings) -> None:
-        self.number = number
         self.notes = AtDisk()
+        self._number = number
+        self._origin = name_of(number)
         self._home = home
         self._random = random
         self._around = around
+        history = History(around.folder / "history")
+        self._note = Note(around.folder / f"{self._origin}.ledger", number, history)
+        self._next_stored = 0
+        self._sequence = 0
 
     def run(self) -> None:
         """Write until stopped."""
         while not self._around.stop.wait(self._random.uniform(0.0, 0.1)):
             endpoint = self._around.homes.wait(self._home)
+            write = self._write if self._random.random() < 0.7 else self._write_stored
             try:
                 with fl.connect(endpoint) as client:
-                    self._write(client, endpoint)
+                    write(client, endpoint)
             except ERRORS as exc:
                 self._around.advice.judge(exc)
                 self._around.homes.rest(self._home, endpoint)
@@ -285,18 +297,33 @@ class DiskWriter:
         start = notes.starts[-1] + notes.counts[-1] if notes.starts else 0
         notes.counts.append(count)
         notes.starts.append(start)
-        batch = batch_of(self.number, start, count)
+        if answer := self._send(client, AT_DISK, batch_of(self._number, start, count)):
+            notes.by[start] = endpoint
+            if answer.get("ack") == "store":
+                notes.stored.add(start)
+
+    def _write_stored(self, client: fl.FlightClient, _: str) -> None:
+        batch = Batch(self._next_stored, self._random.randint(1, 50), self._sequence)
+        self._next_stored += batch.count
+        self._note.sent(STORED, batch.start, [batch])
+        rows = batch_of(self._number, batch.start, batch.count)
+        if answer := self._send(client, STORED, rows):
+            self._note.kept(STORED, batch.start)
+            if answer.get("ack") != "store":
+                self._note.complaint(f"{STORED} is at store, the answer is {answer}")
+
+    def _send(self, client: fl.FlightClient, table: str, rows: pa.RecordBatch) -> Json | None:
+        """Send a batch under the next sequence; return the answer."""
+        sequence, self._sequence = self._sequence, self._sequence + 1
+        command = {"type": "write", "namespace": NAMESPACE, "table": table, "origin": self._origin}
+        descriptor = fl.FlightDescriptor.for_command(json.dumps(command))
         options = fl.FlightCallOptions(timeout=CLIENT_TIMEOUT_S)
-        path = fl.FlightDescriptor.for_path(NAMESPACE, AT_DISK)
-        out, answers = client.do_put(path, batch.schema, options)
+        out, answers = client.do_put(descriptor, rows.schema, options)
         with out:
-            out.write_batch(batch)
+            out.write_with_metadata(rows, json.dumps({"sequence": sequence}).encode())
             out.done_writing()
             answer = answers.read()
-        if answer:
-            notes.by[start] = endpoint
-            if json.loads(answer.to_pybytes()).get("ack") == "store":
-                notes.stored.add(start)
+        return json.loads(answer.to_pybytes()) if answer else None
 
 
 def thread_of(

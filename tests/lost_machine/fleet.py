@@ -6,20 +6,16 @@ Whether that is refused, because rows may be missing, is counted: then a human w
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from tests.crash.checking import Findings
-from tests.drivers.daemon import ROOT, Daemon, DaemonEnded, Launch
-from tests.drivers.warm import warm
+from tests.drivers.daemon import Daemon, DaemonEnded, Launch
 from tests.fencing.pairs import Place, pause, resume
 from tests.lost_machine.homes import Homes
 
@@ -33,22 +29,35 @@ class Sleeper:
 
     daemon: Daemon
     home: int
+    found: bool
+    """Whether its disk is found again after its end."""
     woken_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDisk:
+    """The data directory of a process that was lost, and the address that this had."""
+
+    home: int
+    data_dir: Path
+    endpoint: str
 
 
 class Fleet:
     """The daemons of a campaign; ``counts`` is for its report."""
 
-    def __init__(self, place: Place, homes: Homes, count: int, findings: Findings) -> None:
+    def __init__(self, place: Place, homes: Homes, findings: Findings) -> None:
         self.place = place
         self.counts: Counter[str] = Counter()
         self.restarts_s: list[float] = []
         self.daemons: dict[int, Daemon] = {}
         self.sleepers: list[Sleeper] = []
+        self.disks: list[FoundDisk] = []
+        self.crashed: set[int] = set()
+        """Daemons that have started again with their disk."""
         self._homes = homes
         self._findings = findings
         self._machines: Counter[int] = Counter()
-        self._count = count
 
     def start(
         self, home: int, settings: Mapping[str, object], data_dir: Path | None = None
@@ -59,11 +68,15 @@ class Fleet:
         try:
             daemon = launch.start()
         except DaemonEnded as exc:
-            if "lost log" not in exc.stderr and "accept-lost-log" not in exc.stderr:
+            if exc.code == FENCED:
+                self.counts["starts that an adoption fenced"] += 1
+                daemon = launch.start()
+            elif "lost log" in exc.stderr or "accept-lost-log" in exc.stderr:
+                self.counts["starts that a human had to accept"] += 1
+                accepted = {**settings, "recovery__accept_lost_log": "true"}
+                daemon = self.launch(home, accepted, launch.data_dir).start()
+            else:
                 raise
-            self.counts["starts that a human had to accept"] += 1
-            accepted = {**settings, "recovery__accept_lost_log": "true"}
-            daemon = self.launch(home, accepted, launch.data_dir).start()
         self.restarts_s.append(time.monotonic() - began)
         self.daemons[home] = daemon
         self._homes.move(home, daemon.flight)
@@ -78,10 +91,14 @@ class Fleet:
             data_dir = self.place.folder / f"{name_of(home)}-{self._machines[home]}"
         environment = {**self.place.environment, "INGESTER_ID": name_of(home)}
         named = {"store": self.place.url, **settings}
-        return Launch(data_dir, environment, (), named)
+        return Launch(data_dir, environment, ("--adopt", "store:home-*"), named)
 
-    def lose(self, home: int, *, paused: bool) -> Sleeper | None:
-        """Kill a process and delete its data, or pause it; its clients get no new address yet."""
+    def lose(self, home: int, *, paused: bool, found: bool) -> Sleeper | None:
+        """Kill a process and take its data away, or pause it; its clients get no new address yet.
+
+        Args:
+            found: its data directory is among ``disks`` once the process has ended.
+        """
         daemon = self.daemons.pop(home)
         if (code := daemon.process.poll()) is not None:
             self._findings.add(
@@ -89,17 +106,18 @@ class Fleet:
             )
         if paused:
             pause(daemon)
-            sleeper = Sleeper(daemon, home)
+            sleeper = Sleeper(daemon, home, found)
             self.sleepers.append(sleeper)
             return sleeper
         self._homes.move(home, None)
         daemon.kill()
-        shutil.rmtree(daemon.data_dir)
+        self._take_disk(home, daemon, found=found)
         return None
 
     def crash(self, home: int, settings: Mapping[str, object]) -> None:
         """Kill a process and start it again with its data directory; its log keeps its disk."""
         daemon = self.daemons.pop(home)
+        self.crashed.add(home)
         self._homes.move(home, None)
         daemon.kill()
         disk = {k: v for k, v in daemon.launch.settings.items() if k == "wal__disk"}
@@ -156,23 +174,14 @@ class Fleet:
         else:
             self.counts["woken processes that were fenced"] += 1
         daemon.kill()
-        shutil.rmtree(daemon.data_dir, ignore_errors=True)
+        self._take_disk(sleeper.home, daemon, found=sleeper.found)
 
-    def adopt(self, home: int) -> None:
-        """Commit the log of a lost daemon: ``ingester wal adopt --from-store ID``."""
-        command = ["wal", "adopt", "--from-store", name_of(home), "--store", self.place.url]
-        done = warm().run([*command, "--json"], self.environment, ROOT)
-        if done.returncode:
-            self._findings.add(
-                f"adoption of {name_of(home)} ended with {done.returncode}:"
-                f" {done.stderr.decode()[-1500:]}"
-            )
-
-    @cached_property
-    def environment(self) -> dict[str, str]:
-        """The environment of a command that reaches the store."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("INGESTER_")}
-        return {**kept, **self.place.environment}
+    def _take_disk(self, home: int, daemon: Daemon, *, found: bool) -> None:
+        """Keep the data directory of an ended process if it has a log, or delete it."""
+        if found and any((daemon.data_dir / "wal").glob("*.wal")):
+            self.disks.append(FoundDisk(home, daemon.data_dir, daemon.flight))
+        else:
+            shutil.rmtree(daemon.data_dir, ignore_errors=True)
 
     def close(self) -> None:
         """End all processes."""
@@ -189,9 +198,3 @@ def _told(daemon: Daemon) -> str:
     """The last events of a daemon's log."""
     lines = daemon.stderr_file.read_text(errors="replace").splitlines()[-4:]
     return " | ".join(lines)[-2000:]
-
-
-def events_in(daemon: Daemon) -> list[str]:
-    """The names of the events in a daemon's log."""
-    lines = daemon.stderr_file.read_text(errors="replace").splitlines()
-    return [json.loads(line)["event"] for line in lines if line.startswith("{")]

@@ -1,14 +1,16 @@
 """Which machine is lost next, how, and what takes its place: drawn from the seed.
 
-    killed    kill -9, and the data directory is deleted
+    killed    kill -9, and the data directory is gone
     paused    SIGSTOP; another process takes its place, and it is woken while that starts, while
               that serves, or much later
     crashed   kill -9, and the next process has the same data directory (no loss; extra)
 
-    restart   a process with the same id and an empty data directory
-    adopt     another process commits the log first; then the same restart
+    restarted            a process with the same id and an empty data directory
+    adopted              ``ingester wal adopt --from-store`` first; then the same restart
+    adopted by daemons   the other daemons adopt the log (``recovery.adopt``); then the same restart
 
 A successor may be lost as well before it serves, with its data directory, several times in a row.
+The data directory of a killed or woken process may be found again, and is then adopted, too.
 
 Pure functions. The same seed gives the same plan; the exact point of a loss depends on the machine.
 """
@@ -19,21 +21,37 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
+from typing import Literal
+
+Successor = Literal["restarted", "adopted", "adopted by daemons"]
 
 HOMES = 3
 """The number of daemons."""
 WAKES = ("starting", "serving", "later")
+SUCCESSORS: tuple[Successor, ...] = (
+    *("restarted",) * 11,
+    *("adopted",) * 7,
+    *("adopted by daemons",) * 2,
+)
+ADOPT_AFTER_S = 12.0
+"""More than two heartbeats, so that no live daemon is adopted."""
 BASE: dict[str, object] = {
     "wal__segment_bytes": "128KiB",
     "wal__segment_age": "1s",
-    "manifest__refresh": "100ms",
+    "recovery__adopt_after": ADOPT_AFTER_S,
 }
-FLUSHES: tuple[dict[str, object], ...] = (
+NEAR: tuple[dict[str, object], ...] = (
     {"persist__max_age": "1h"},
     {"persist__max_age": "1s"},
     {"persist__max_age": "3s", "wal__segment_bytes": "16KiB"},
     {"persist__max_age": "8s", "persist__max_partition_bytes": "64KiB"},
 )
+FAR: tuple[dict[str, object], ...] = (
+    {"persist__max_age": "1h"},
+    {"persist__max_age": "15s", "wal__segment_bytes": "16KiB"},
+    {"persist__max_age": "40s", "persist__max_partition_bytes": "256KiB"},
+)
+"""A read asks a store at a distance for one file after another, so there are fewer files."""
 SHIPPING: tuple[dict[str, object], ...] = (
     {},
     {"wal__store__interval": "10ms"},
@@ -50,11 +68,13 @@ class Loss:
     home: int
     after_s: float
     paused: bool
-    adopted: bool
+    successor: Successor
     wakes: str
     """When a paused process is woken."""
     again_s: tuple[float, ...]
     """Successors that are lost too: the time of each since its start."""
+    found: bool
+    """Whether its data directory is found again."""
     settings: Mapping[str, object]
     crashed: bool = False
 
@@ -63,27 +83,27 @@ class Loss:
         """For the report."""
         if self.crashed:
             return "crashed"
-        return (
-            f"{'paused' if self.paused else 'killed'}, {'adopted' if self.adopted else 'restarted'}"
-        )
+        return f"{'paused' if self.paused else 'killed'}, {self.successor}"
 
 
-def settings_of(random: Random, *, ships: bool) -> dict[str, object]:
-    """The settings of one process; those of log shipping only if it ``ships``."""
-    return BASE | random.choice(FLUSHES) | (random.choice(SHIPPING) if ships else {})
+def settings_of(random: Random, *, far: bool) -> dict[str, object]:
+    """The settings of one process, at a store that may be ``far``."""
+    refresh = {"manifest__refresh": "500ms" if far else "100ms"}
+    return BASE | refresh | random.choice(FAR if far else NEAR) | random.choice(SHIPPING)
 
 
-def plan(seed: int, longest_s: float, *, ships: bool) -> Iterator[Loss]:
-    """Yield losses without end; every second one is a pause. Without shipping, only crashes."""
+def plan(seed: int, longest_s: float, *, far: bool) -> Iterator[Loss]:
+    """Yield losses without end; every second one is a pause."""
     random = Random(seed)
     for index in count():
         yield Loss(
             home=random.randrange(HOMES),
             after_s=random.uniform(0.1, longest_s),
             paused=index % 2 == 1,
-            adopted=random.random() < 0.35,
+            successor=random.choice(SUCCESSORS),
             wakes=random.choice(WAKES),
             again_s=tuple(random.uniform(0.05, 1.0) for _ in range(random.choice((0, 0, 0, 1, 2)))),
-            settings=settings_of(random, ships=ships),
-            crashed=not ships or random.random() < 0.12,
+            found=random.random() < 0.4,
+            settings=settings_of(random, far=far),
+            crashed=random.random() < 0.1,
         )

@@ -10,8 +10,9 @@ from pathlib import Path
 from random import Random
 
 from tests.crash.reading import ROOT
-from tests.lost_machine.campaign import Campaign, Extent, Report
+from tests.lost_machine.campaign import Campaign
 from tests.lost_machine.places import place_named
+from tests.lost_machine.report import Extent, Report
 
 
 def run(
