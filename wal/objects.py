@@ -97,11 +97,13 @@ class ObjectNote(msgspec.Struct, frozen=True, kw_only=True):
     """What a log object says about its epoch.
 
     `acknowledged` is the number of the newest object that had been acknowledged with all before it.
+    `last_seq` is the highest sequence in this object and all earlier ones.
     `kept_from` is the oldest object that was needed then; earlier ones may be missing. `on_disk`:
     the operations were synced to the log's disk before the object was made.
     """
 
     acknowledged: int = 0
+    last_seq: int = 0
     kept_from: int = 0
     on_disk: bool = False
     disk_only: tuple[DiskOnly, ...] = ()

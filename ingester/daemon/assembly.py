@@ -258,6 +258,17 @@ class Runtime:
             fenced=self._fenced,
         )
 
+    def hold_replayed(self) -> None:
+        """Have tables at level ``store`` flushed whose replayed operations the store may lack.
+
+        Some were never acknowledged, and all are readable now.
+        """
+        levels = self.write.writes.levels
+        for table in self.tables.tree.tables.values():
+            level = levels.level(table.key, table.definition.ack)
+            if table.on_disk_only and level == "store" and not table.route.ships:
+                self.store_log.shipper.hold(table.route)
+
     async def _flush_table(self, name: str) -> None:
         """Return when everything that the log has applied to a table is in files."""
         namespace, _, table = name.partition("/")

@@ -190,6 +190,7 @@ async def _serve(runtime: Runtime, around: _Around, on_ready: Ready, stop: StopR
             return EXIT_DEADLINE
         write = runtime.write
         shipper = runtime.store_log.shipper
+        runtime.hold_replayed()
         await workers.start(shipper.run)
         make = write.coalescer().make
         await workers.start(runtime.wal.run, write.operation_log.apply, make, shipper)

@@ -180,9 +180,8 @@ def judge(
     behind = tuple(n for n in numbers if (n < kept_from or n > fence) and _is_data(n, read))
     if not data:
         return FencedEpoch(*place, behind=behind, missing=missing)
-    last_seq = max(read(n).last_seq for n in data if n == data[-1] or n > acknowledged)
     said = read(data[-1]).note
-    return FencedEpoch(*place, data, behind, said.disk_only, last_seq, said.on_disk, missing)
+    return FencedEpoch(*place, data, behind, said.disk_only, said.last_seq, said.on_disk, missing)
 
 
 def _is_data(number: int, read: Callable[[int], LogObject]) -> bool:

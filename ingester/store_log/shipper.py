@@ -64,6 +64,8 @@ class _Flight:
     """The newest acknowledged object when it was begun."""
     kept_from: int
     """The oldest object that was kept when it was begun: never below that of earlier flights."""
+    last_seq: int
+    """The highest sequence in this object and all earlier ones."""
     nbytes: int = 0
     done: bool = False
 
@@ -101,6 +103,7 @@ class Shipper:
         self._landing = trio.Lock()
         self._places = trio.Semaphore(IN_FLIGHT)
         self._next_number = 1
+        self._last_seq = 0
         self._acknowledged = 0
         self._begun_at = float("-inf")
         self.opened = trio.Event()
@@ -214,6 +217,11 @@ class Shipper:
 
     # The loop
 
+    def hold(self, route: Route) -> None:
+        """Have a table flushed whose operations ship from now on. Before anything is written."""
+        route.state = RouteState.HELD
+        self._raised.append(route)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ship until cancelled; then answer what waits with `OutcomeUnknown`."""
         self._token = trio.lowlevel.current_trio_token()
@@ -275,7 +283,11 @@ class Shipper:
             # A log object's sequences rise; held entries have lower ones.
             items.sort(key=lambda item: item[1].seq)
             kept_from = self._hooks.kept_from()
-            flight = _Flight(self._next_number, items, self._acknowledged, kept_from)
+            ends = [entry.seq + entry.operations - 1 for _, entry in items]
+            self._last_seq = max([self._last_seq, *ends])
+            flight = _Flight(
+                self._next_number, items, self._acknowledged, kept_from, self._last_seq
+            )
             self._flights.append(flight)
         self._next_number += 1
         if not opens:
@@ -287,6 +299,7 @@ class Shipper:
         controls = self._hooks.controls() if flight.number == 1 else ()
         note = ObjectNote(
             acknowledged=flight.acknowledged,
+            last_seq=flight.last_seq,
             kept_from=flight.kept_from,
             on_disk=self._limits.on_disk,
             disk_only=self._hooks.disk_only(),

@@ -12,7 +12,19 @@ import pyarrow.flight as fl
 import pytest
 
 from tests.drivers.daemon import Daemon, DaemonEnded
-from tests.drivers.wire import Stream, Table, act, command, create, numbers, persist, put, rows
+from tests.drivers.waiting import until
+from tests.drivers.wire import (
+    Stream,
+    Table,
+    act,
+    command,
+    create,
+    describe,
+    numbers,
+    persist,
+    put,
+    rows,
+)
 
 TABLE: Table = ("ns", "t")
 
@@ -132,6 +144,18 @@ def test_operations_on_a_lost_disk_only_are_reported_and_others_are_back(tmp_pat
                 if "operations lost with the disk" in line
             ]
             assert [(each["table"], each["operations"]) for each in warned] == [("ns/on_disk", 2)]
+
+
+def test_what_only_the_disk_brings_back_at_level_store_is_flushed_at_once(tmp_path: Path) -> None:
+    """The store may lack what was replayed, and it is readable: it may not wait for its age."""
+    with started(tmp_path, ack="store") as first:
+        write(first, 0)
+        first.kill()
+        with first.again() as second, fl.connect(second.flight) as client:
+            until(lambda: describe(client, TABLE)["persisted"]["rows"] == 10, "the flush")
+            assert all_rows(second) == list(range(10))
+            (answer,) = write(second, 10)
+            assert answer["ack"] == "store"
 
 
 def test_operations_of_a_disk_that_came_back_are_not_reported(tmp_path: Path) -> None:

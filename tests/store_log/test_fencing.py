@@ -41,7 +41,11 @@ def put_object(
         entries = [Entry(RecordKind.OPERATION, [b"x"])]
         entries[0].seq = seq
     note = ObjectNote(
-        acknowledged=acknowledged, kept_from=kept_from, on_disk=True, disk_only=disk_only
+        acknowledged=acknowledged,
+        last_seq=seq,
+        kept_from=kept_from,
+        on_disk=True,
+        disk_only=disk_only,
     )
     data = encode_object(number, LogIdentity(ID, "old", epoch), entries, note)
     store.put(object_path(ID, epoch, number), data)
