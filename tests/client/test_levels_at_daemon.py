@@ -101,7 +101,7 @@ def test_a_table_of_the_level_store_answers_every_writer_so(daemon: Daemon, clie
     assert client.create_table("ns", "t", SCHEMA, ack="store").ack == "store"
     assert client.describe("ns", "t").ack == "store"
     assert client.write("ns", "t", rows(1)).ack == "store"
-    with pytest.raises(InvalidRequest, match="disk"):
+    with pytest.raises(InvalidRequest, match="not for less"):
         client.write("ns", "t", rows(2), ack="disk")
     client.create_table("ns", "plain", SCHEMA)
     assert client.describe("ns", "plain").ack == "disk"
