@@ -193,6 +193,8 @@ def check_filters(location: str, values: list[Any], data: st.DataObject) -> None
     known = [value for value in values if value is not None and value == value]
     filters: list[tuple[Any, Any]] = [(ex.IsNull(term=ex.Reference("v")), lambda v: v is None)]
     filters.append((ex.NotNull(term=ex.Reference("v")), lambda v: v is not None))
+    # pyiceberg adds a microsecond to a literal, and Python has no datetime after the last one.
+    known = [value for value in known if str(value)[:26] != str(dt.datetime.max)]
     if known:
         pivot = data.draw(st.sampled_from(known))
         compare = data.draw(st.sampled_from(COMPARISONS))
