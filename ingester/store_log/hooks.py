@@ -18,6 +18,8 @@ class ShipLimits:
     interval_s: float = 0.1
     max_bytes: int = 8 << 20
     waiting_bytes: int = 128 << 20
+    patience_s: float = 10.0
+    """After this time without an acknowledgement, further operations have no room."""
     everything: bool = False
     """Whether all operations ship: the log has no disk."""
     on_disk: bool = False

@@ -7,8 +7,8 @@
 
 An object is begun when operations are ready and the last one was begun ``interval_s`` ago, or when
 ``max_bytes`` are ready. ``IN_FLIGHT`` objects may be under way. While the store does not answer,
-operations wait in bounded memory, and others are refused. The first object of an epoch has no
-operations (`ingester.store_log.creating`).
+operations wait in bounded memory; after some seconds, or without room, others are refused. The
+first object of an epoch has no operations (`ingester.store_log.creating`).
 
 A process that creates objects without a pause may be faster than the fence of its successor. So it
 looks for a later claim now and then, and ends when there is one.
@@ -89,6 +89,8 @@ class Shipper:
         self._waiting = Waiting()
         self._waiting_bytes = 0
         """The bytes of all entries that are not handed over to be applied."""
+        self._moved_at = 0.0
+        """When an object was acknowledged last, or the first entry came after a pause."""
         self._flights: deque[_Flight] = deque()
         self._failure: LogError | None = None
         self._held: list[Route] = []
@@ -144,7 +146,10 @@ class Shipper:
         with self._lock:
             failure = self._failure
             if failure is None:
-                self._waiting.add(entries, time.monotonic())
+                now = time.monotonic()
+                if not self._waiting_bytes:
+                    self._moved_at = now
+                self._waiting.add(entries, now)
                 self._waiting_bytes += sum(entry.stored_bytes for entry in entries)
         if failure is not None:
             self._hooks.shipped(entries, failure)
@@ -169,8 +174,12 @@ class Shipper:
 
     def is_full(self, nbytes: int) -> bool:
         """Whether there is no room for an operation of this size now. Any thread."""
-        waiting = self._waiting_bytes
-        return bool(waiting) and waiting + nbytes > self._limits.waiting_bytes
+        waiting, limits = self._waiting_bytes, self._limits
+        if not waiting:
+            return False
+        if time.monotonic() - self._moved_at > limits.patience_s:
+            return True
+        return waiting + nbytes > limits.waiting_bytes
 
     def wait_for_room(self, nbytes: int, timeout_s: float = ROOM_S) -> None:
         """Return when an operation of this size may be appended. Blocks; not on the loop.
@@ -338,6 +347,7 @@ class Shipper:
         # Only now: until it is applied, a position may not lie beyond it.
         with self._room:
             self._flights.popleft()
+            self._moved_at = time.monotonic()
             self._waiting_bytes -= sum(entry.stored_bytes for entry in entries)
             self._room.notify_all()
         self._acknowledged = flight.number

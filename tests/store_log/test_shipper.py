@@ -438,6 +438,26 @@ async def test_a_writer_waits_for_room_and_is_woken_by_an_acknowledgement() -> N
 
 
 @in_trio
+async def test_a_store_that_acknowledges_nothing_has_no_room_however_little_waits() -> None:
+    store = HeldStore()
+    limits = ShipLimits(interval_s=0.0, patience_s=0.05)
+    async with shipping(store, limits) as ship:
+        await ship.write_one()
+        await trio.sleep(2 * limits.patience_s)
+        assert not ship.shipper.is_full(1), "nothing waits"
+        store.hold(3)
+        ship.write(entry := ship.entry())
+        await store.wait_for(3)
+        await trio.sleep(2 * limits.patience_s)
+        assert ship.shipper.is_full(1)
+        with pytest.raises(StoreUnreachable):
+            await trio.to_thread.run_sync(partial(ship.shipper.wait_for_room, 1, 0.01))
+        store.let_go()
+        await ship.until(lambda: entry in ship.answers)
+        await ship.until(lambda: not ship.shipper.is_full(1))
+
+
+@in_trio
 async def test_the_end_lets_those_go_who_wait_for_room() -> None:
     store = HeldStore()
     async with shipping(store, ShipLimits(interval_s=0.0, waiting_bytes=10)) as ship:
